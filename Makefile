@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-slow pythons check soak bench docs pictures protos lock clean
+.PHONY: help setup demo up test test-slow test-delayed pythons check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -16,7 +16,7 @@ UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generat
               --no-emit-index-url --no-emit-find-links --no-annotate
 
 help: ## List the tasks
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file; done again when the lock or pyproject.toml changed
 
@@ -68,16 +68,15 @@ pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that thi
 	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
 	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --require-hashes -r requirements-dev.lock && \
 	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
-	  $$venv/bin/python -m pytest -q -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
+	  $$venv/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
 	done
 
 # Wires that come through the door alone must work when every outcome comes a turn of the loop later.
 DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/net/test_tcp.py tests/broker/delivery tests/contract/test_live_model.py \
                  tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_slow_subscriber.py
 
-.PHONY: test-delayed
 test-delayed: setup ## Run the tests of wires behind the door with outcomes that come later
-	@TEST_DELAYED_DOOR=1 $(BIN)/python -m pytest -q $(DELAYED_TESTS)
+	@TEST_DELAYED_DOOR=1 $(PYTEST) -m "not slow" $(DELAYED_TESTS)
 
 check: setup ## Format, lint, types, import directions
 	@$(BIN)/ruff format --check .

@@ -102,7 +102,9 @@ def zbus_delivering() -> tuple[Callable[[], object], int]:
     def work() -> list[bytes]:
         made = []
         for each in ids:
-            head = zbus.delivery_head(zbus.Sent(b"127.0.0.1:15555", b"bench", b"produce", ids[0], b"127.0.0.1:4000"))
+            head = zbus.delivery_head(
+                zbus.SentFacts(b"127.0.0.1:15555", b"bench", b"produce", ids[0], b"127.0.0.1:4000")
+            )
             made.append(zbus.delivery(b"c-1", head.status, zbus.delivery_tail(each, head, PAYLOAD)))
         return made
 

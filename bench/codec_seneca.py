@@ -12,7 +12,7 @@ from itertools import count
 
 from raceway.model.envelope import Batch
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Dialect, Reply, Result, Stamp
+from raceway.wires.seneca.codec.hub import Call, Dialect, ListenerReply, Result, Stamp
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
 
 Case = Callable[[], tuple[Callable[[], object], int]]
@@ -102,8 +102,8 @@ def calling(dialect: Dialect) -> tuple[Callable[[], object], int]:
     ), 1
 
 
-def row_of(reply: Reply) -> Batch:
-    batch = seneca.answer_batch([seneca.Answer(reply, b"m", lambda: reply.hops)])
+def row_of(reply: ListenerReply) -> Batch:
+    batch = seneca.answer_batch([seneca.ReplyRow(reply, b"m", lambda: reply.hops)])
     batch.complete()
     return batch
 

@@ -68,7 +68,12 @@ async def main(port: int) -> None:
     methods.unary(SEND, send)
     methods.server_stream(COUNT, count)
     runtime = Runtime(
-        config.Broker(), loop, wall_clock_us, defaultdict(int), lambda *record, **facts: None, lambda done: done(None)
+        config.BrokerSettings(),
+        loop,
+        wall_clock_us,
+        defaultdict(int),
+        lambda *record, **facts: None,
+        lambda done: done(None),
     )
     gate = PlainGate(runtime, config.Listen(), methods)
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port))

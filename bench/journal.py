@@ -103,7 +103,7 @@ def cost_of_block(batches: int, topic: bytes | list[bytes]) -> tuple[float, floa
     columns = pool()
     appending, encoding = [], []
     for _ in range(15):
-        journal = _Unwritten(config.Journal(block_rows=10**9, block_bytes=2**40), State(), 0, wall_clock_us)
+        journal = _Unwritten(config.JournalSettings(block_rows=10**9, block_bytes=2**40), State(), 0, wall_clock_us)
         made = [batch_of(columns[number % POOL], topic) for number in range(batches)]
         began = time.thread_time_ns()
         for batch in made:
@@ -174,7 +174,7 @@ class Window:
 def commit_rate(folder: Path, durability: Durability, in_flight: int, seconds: float) -> tuple[float, Journal]:
     """Rows per second with so many batches in flight; closes the journal."""
     owner, columns, window = Owner(), pool(), Window()
-    settings = config.Journal(folder=str(folder / durability), durability=durability, seal=False)
+    settings = config.JournalSettings(folder=str(folder / durability), durability=durability, seal=False)
     journal = open_journal(settings, owner.post)
     sent = 0
     began = time.perf_counter()
@@ -217,7 +217,7 @@ def commit_and_wait(journal: Journal, owner: Owner) -> None:
 def fill(folder: Path, size: int, batches_per_block: int) -> int:
     """Write about `size` bytes and return the number of rows."""
     owner, columns = Owner(), pool()
-    journal = open_journal(config.Journal(folder=str(folder), durability="os", seal=False), owner.post)
+    journal = open_journal(config.JournalSettings(folder=str(folder), durability="os", seal=False), owner.post)
     sent = 0
     while sent * ROWS * (PAYLOAD + 44) < size:
         for _ in range(batches_per_block):
@@ -266,7 +266,7 @@ def _peak_kib() -> int:
 
 def fill_with_small_blocks(folder: Path, blocks: int) -> None:
     owner = Owner()
-    settings = config.Journal(folder=str(folder), durability="os", seal=False, segment_bytes=2**40)
+    settings = config.JournalSettings(folder=str(folder), durability="os", seal=False, segment_bytes=2**40)
     journal = open_journal(settings, owner.post)
     for _ in range(blocks):
         journal.append(Batch(1, topic=b"bench.single", kind=PUBLISH, wire=MB, payload=[b"x" * PAYLOAD]))
@@ -277,7 +277,7 @@ def fill_with_small_blocks(folder: Path, blocks: int) -> None:
 def crash(folder: Path) -> None:
     """Write a little more in a new process, so that the saved index is stale, and exit without closing."""
     owner = Owner()
-    journal = open_journal(config.Journal(folder=str(folder), seal=False, segment_bytes=2**40), owner.post)
+    journal = open_journal(config.JournalSettings(folder=str(folder), seal=False, segment_bytes=2**40), owner.post)
     for _ in range(100):
         journal.append(Batch(1, topic=b"bench.single", kind=PUBLISH, wire=MB, payload=[b"x" * PAYLOAD]))
         commit_and_wait(journal, owner)
@@ -295,7 +295,7 @@ def opening(folder: Path, *lost: str) -> tuple[float, float]:
 def _open(folder: Path) -> tuple[float, float]:
     before = _peak_kib()
     began = time.perf_counter()
-    journal = open_journal(config.Journal(folder=str(folder), seal=False, segment_bytes=2**40), Owner().post)
+    journal = open_journal(config.JournalSettings(folder=str(folder), seal=False, segment_bytes=2**40), Owner().post)
     taken = time.perf_counter() - began
     grown = (_peak_kib() - before) / 1024
     journal.close()

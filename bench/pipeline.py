@@ -67,7 +67,7 @@ class Clock:
 def fill(folder: Path, rows: int) -> None:
     """Write a journal of so many rows that feed every table."""
     owner, clock = Owner(), Clock()
-    journal = open_journal(config.Journal(folder=str(folder), durability="os", seal=False), owner.post, clock)
+    journal = open_journal(config.JournalSettings(folder=str(folder), durability="os", seal=False), owner.post, clock)
     for number in range(rows // STEP):
         journal.append(_batch(number, journal.next_sequence))
         journal.flush()
@@ -120,7 +120,7 @@ class Steps:
 def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: int) -> tuple[float, dict[str, float]]:
     """Seconds of a whole run on empty tables, and those of each table."""
     steps = Steps()
-    order = Order(config.Pipeline(max_records=batch), once=True, tables=tables)
+    order = Order(config.PipelineSettings(max_records=batch), once=True, tables=tables)
     for name in ("tables", "notes", "links", "active", "checkpoint"):
         shutil.rmtree(folder / "pipeline" / name, ignore_errors=True)
     began = time.monotonic()
@@ -198,7 +198,7 @@ def main(
     millions: Annotated[
         str, typer.Option(help="Sizes of the runs of scale in million rows, separated by commas.")
     ] = "1,5,10",
-    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.Pipeline().max_records,
+    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.PipelineSettings().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the rows, to check that it works.")] = False,
     save: Annotated[bool, typer.Option(help="Save the result under bench/results/.")] = True,

@@ -26,7 +26,7 @@ from raceway.net.codec.frames import LENGTH
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.imports.importing import import_file
 from raceway.pipeline.lake import ParquetLake
-from raceway.wires.mb.codec.header import MbLimits, Refused, read_message
+from raceway.wires.mb.codec.header import MbLimits, MbRefused, read_message
 
 FIELDS = (
     "kind string, topic string, version string, message_id string, parent_id string, timeout_ms bigint, "
@@ -91,7 +91,7 @@ _LIMITS = MbLimits()
 
 def _parse(frame: bytearray) -> tuple[Any, ...]:
     found = read_message(bytes(frame), _LIMITS)
-    if isinstance(found, Refused):
+    if isinstance(found, MbRefused):
         return (None, None, None, None, None, None, frame, found.code)
     head, payload = found
     texts = (head.action, head.topic, head.version, head.message_id, head.parent_id)

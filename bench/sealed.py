@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine
-from raceway.config import Journal
+from raceway.config import JournalSettings
 from raceway.journal import open_journal
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend
 from raceway.journal.write.sealer import Outcome
@@ -42,7 +42,7 @@ def payload(source: random.Random) -> bytes:
 def fill(folder: Path, size: int) -> None:
     """Append until the folder has `size` bytes of blocks."""
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    journal = open_journal(Journal(folder=str(folder), durability="os", seal=False), calls.put)
+    journal = open_journal(JournalSettings(folder=str(folder), durability="os", seal=False), calls.put)
     source = random.Random(1)
     payloads = [payload(source) for _ in range(50 * BATCH_ROWS)]
     rows = 0

@@ -127,7 +127,7 @@ def _fill(folder: Path, size: int) -> None:
     """Append rows of four topics until `size` bytes of payload are stored."""
     due: list[Callable[[], None]] = []
     journal = open_journal(
-        config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
+        config.JournalSettings(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
     )
     payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(ROWS)]
     topics: list[bytes | None] = [b"bench.topic%d" % (n % 4) for n in range(ROWS)]
@@ -145,7 +145,7 @@ def _fill_topics(folder: Path) -> None:
     """Append one row to each of many topics."""
     due: list[Callable[[], None]] = []
     journal = open_journal(
-        config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
+        config.JournalSettings(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
     )
     for start in track(range(0, TOPICS, ROWS), "making topics", console=console, transient=True):
         names: list[bytes | None] = [b"plant.sensor%d" % number for number in range(start, start + ROWS)]

@@ -19,7 +19,7 @@ import msgspec
 from docs.generate.markdown import page, table
 from docs.generate.marks import Found, columns_of
 from docs.generate.seneca_dialects import DIALECTS, dialects, from_seneca
-from raceway.broker.runs import Run, Span
+from raceway.broker.runs import RowSpan, Run
 from raceway.broker.topics import Topic
 from raceway.model.envelope import COLUMNS, PUBLISH, Batch, Envelope, Hop, encode_attributes, encode_hops
 from raceway.net.codec import cloudevents
@@ -207,7 +207,7 @@ def _stands(mark: str, text: str) -> bool:
 def _to_mb() -> Found:
     batch = _batch(b"zbus")
     topic = Topic("math.sum")
-    run = Run(Span(topic, b"math.sum", 0, 1), batch, [FORWARDED.encode()])
+    run = Run(RowSpan(topic, b"math.sum", 0, 1), batch, [FORWARDED.encode()])
     header, _, payload = publish_encoder(lambda length: b"")(run).decode().partition("\n")
     names = ("action", "topic", "version", "requestId", "parentId", "timeout")
     return _places(dict(zip(names, header.split(":"), strict=False)) | {"after the LF": payload})

@@ -55,9 +55,9 @@ def http_page() -> str:
 def operations() -> list[Operation]:
     """All declared operations, from the routes of an application."""
     with closing(asyncio.new_event_loop()) as loop:
-        journal = MemoryJournal(config.Journal(durability="memory"), loop.call_soon, lambda: 0)
+        journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 0)
         with closing(journal):
-            app = build_app(Broker(config.Broker(), journal, loop, lambda: 0), (), services=_NoServices())
+            app = build_app(Broker(config.BrokerSettings(), journal, loop, lambda: 0), (), services=_NoServices())
             app.state.desk.close()
     return [each for route in checked(app.routes) for each in route.operations.values()]
 

@@ -27,9 +27,9 @@ def metrics_page() -> str:
 
 def families() -> list[Metric]:
     with closing(asyncio.new_event_loop()) as loop:
-        journal = MemoryJournal(config.Journal(durability="memory"), loop.call_soon, _clock_us)
+        journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, _clock_us)
         with closing(journal):
-            return list(BusCollector(Broker(config.Broker(), journal, loop, _clock_us), None).collect())
+            return list(BusCollector(Broker(config.BrokerSettings(), journal, loop, _clock_us), None).collect())
 
 
 def _clock_us() -> int:

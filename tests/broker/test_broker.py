@@ -16,8 +16,8 @@ from raceway.model.intents import (
     ReadMetrics,
     Register,
     Subscribe,
+    SubscriptionList,
     SubscriptionRow,
-    Subscriptions,
     Unsubscribe,
     UnwatchLog,
     WatchLog,
@@ -93,7 +93,9 @@ def test_peers_are_listed_in_order_of_connection(bench: Bench) -> None:
 def test_subscribing_again_replaces_the_priority(bench: Bench) -> None:
     peer = bench.responder("orders", 1)
     assert bench.broker.perform(peer, Subscribe("request", "Orders", 5)) == Done()
-    assert bench.broker.perform(peer, ListSubscriptions()) == Subscriptions((SubscriptionRow("request", "orders", 5),))
+    assert bench.broker.perform(peer, ListSubscriptions()) == SubscriptionList(
+        (SubscriptionRow("request", "orders", 5),)
+    )
 
 
 def test_unsubscribing_says_whether_there_was_anything(bench: Bench) -> None:
@@ -110,8 +112,8 @@ def test_subscriptions_are_listed_by_pattern_then_kind(bench: Bench) -> None:
         SubscriptionRow("publish", "a.#", 0), SubscriptionRow("publish", "b", 0), SubscriptionRow("request", "b", 2.5),
         SubscriptionRow("publish", "c", 0),
     )  # fmt: skip
-    assert bench.broker.perform(peer, ListSubscriptions()) == Subscriptions(rows)
-    assert bench.broker.perform(other, ListSubscriptions(peer.id)) == Subscriptions(rows)
+    assert bench.broker.perform(peer, ListSubscriptions()) == SubscriptionList(rows)
+    assert bench.broker.perform(other, ListSubscriptions(peer.id)) == SubscriptionList(rows)
 
 
 def test_subscriptions_of_nobody_are_refused(bench: Bench) -> None:
@@ -122,7 +124,7 @@ def test_subscriptions_of_nobody_are_refused(bench: Bench) -> None:
 def test_watching_the_log_is_a_subscription_until_it_ends(bench: Bench) -> None:
     peer = bench.peer()
     assert bench.broker.perform(peer, WatchLog(("error",), "x+")) == Done()
-    assert bench.broker.perform(peer, ListSubscriptions()) == Subscriptions(
+    assert bench.broker.perform(peer, ListSubscriptions()) == SubscriptionList(
         (SubscriptionRow("publish", "system.log", 0),)
     )
     bench.broker.logs.emit("error", "xx")

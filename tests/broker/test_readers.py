@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from raceway.broker.readers import Readers
-from raceway.broker.runs import Span
+from raceway.broker.runs import RowSpan
 from raceway.broker.topics import TopicTable
 from raceway.errors import DiskFullError, RacewayError
 from raceway.model.envelope import Batch
@@ -28,7 +28,7 @@ class RecordingReader:
 TOPICS = TopicTable(("a", "b", "c"), 10)
 A, B, C = TOPICS
 BATCH = Batch(3, topic=[b"a", b"b", b"a"], payload=[b"", b"", b""])
-SPANS = [Span(A, b"a", 0, 1), Span(B, b"b", 1, 2), Span(A, b"a", 2, 3)]
+SPANS = [RowSpan(A, b"a", 0, 1), RowSpan(B, b"b", 1, 2), RowSpan(A, b"a", 2, 3)]
 
 
 @pytest.fixture

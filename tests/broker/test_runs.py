@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.runs import Span, keep_named, name_rows, over_partitions, without
+from raceway.broker.runs import RowSpan, keep_named, name_rows, over_partitions, without
 from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import NameReservedError
 from raceway.model.envelope import Batch, decode_attributes
@@ -14,7 +14,7 @@ from raceway.model.hashing import fnv1a64
 from tests.rigs.doubles import Message, batch_of
 
 
-def named(*topics: bytes, known: tuple[str, ...] = ()) -> tuple[Batch, list[Span], list[tuple[int, int, type]]]:
+def named(*topics: bytes, known: tuple[str, ...] = ()) -> tuple[Batch, list[RowSpan], list[tuple[int, int, type]]]:
     """A batch of publishes to these topics, named and kept as an MB peer's would be."""
     messages = [Message(topic, payload=b"%d" % row) for row, topic in enumerate(topics)]
     batch = batch_of(b"publish", *messages)
@@ -23,7 +23,7 @@ def named(*topics: bytes, known: tuple[str, ...] = ()) -> tuple[Batch, list[Span
     return kept, closed, [(start, stop, type(error)) for start, stop, error in refused]
 
 
-def places(spans: list[Span]) -> list[tuple[str, bytes, int, int]]:
+def places(spans: list[RowSpan]) -> list[tuple[str, bytes, int, int]]:
     return [(span.topic.name, span.sent, span.start, span.stop) for span in spans]
 
 
@@ -131,9 +131,9 @@ def test_what_zbus_says_of_a_message_is_not_lost_to_the_name_of_its_queue() -> N
 
 @given(st.lists(st.integers(1, 5), max_size=5), st.sets(st.integers(0, 24)))
 def test_what_is_left_of_spans_is_every_row_that_stays(sizes: list[int], gone: set[int]) -> None:
-    topic, spans, at = Topic("t"), list[Span](), 0
+    topic, spans, at = Topic("t"), list[RowSpan](), 0
     for size in sizes:
-        spans.append(Span(topic, b"t", at, at + size))
+        spans.append(RowSpan(topic, b"t", at, at + size))
         at += size
     left = without(spans, gone)
     assert [row for span in left for row in range(span.start, span.stop)] == [
@@ -147,7 +147,7 @@ def test_rows_sent_to_a_base_are_parted_by_key_else_by_sender() -> None:
     base.partitions = tuple(Topic(f"base-part-{number}") for number in range(3))
     keys = [b"k1", b"k1", None, b"k2"]
     batch = Batch(5, routing_key=[*keys, b"k1"])
-    spans = [Span(base, b"base", 0, 4), Span(plain, b"plain", 4, 5)]
+    spans = [RowSpan(base, b"base", 0, 4), RowSpan(plain, b"plain", 4, 5)]
     parted = over_partitions(spans, batch, b"sender")
     chosen = [base.partitions[fnv1a64(key or b"sender") % 3] for key in keys]
     assert [span.topic for span in parted for _ in range(span.start, span.stop)] == [*chosen, plain]
@@ -156,5 +156,5 @@ def test_rows_sent_to_a_base_are_parted_by_key_else_by_sender() -> None:
 
 
 def test_without_partitions_spans_stay_as_they_are() -> None:
-    spans = [Span(Topic("t"), b"t", 0, 4)]
+    spans = [RowSpan(Topic("t"), b"t", 0, 4)]
     assert over_partitions(spans, Batch(4), b"sender") is spans

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from raceway.cli import bus
-from raceway.config import Pipeline
+from raceway.config import PipelineSettings
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS
 from raceway.demo.report import Report, differences
 from raceway.demo.story import MOVED, Size
@@ -47,7 +47,9 @@ class Kept:
         self.folder, self.report, self.notes, self.console = folder, report, notes, console
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = open_tables(open_files(Folders(self.folder), Pipeline())).select(sql).to_pylist()
+        found: list[dict[str, Any]] = (
+            open_tables(open_files(Folders(self.folder), PipelineSettings())).select(sql).to_pylist()
+        )
         return found
 
 

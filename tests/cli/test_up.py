@@ -121,7 +121,7 @@ def test_the_console_is_opened_if_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_journal_in_memory_has_no_tables() -> None:
-    settings = config.Config(journal=config.Journal(durability="memory"))
+    settings = config.Config(journal=config.JournalSettings(durability="memory"))
     assert "journal.durability is `memory`" in str(beside.maybe_obstacle(settings))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from raceway.net.codec.grpc import GrpcConnection, GrpcLimits
 from raceway.net.codec.http2 import Http2Connection, Http2Limits
 from raceway.net.codec.http2_frames import CANCEL
-from raceway.net.codec.http2_heads import Head
+from raceway.net.codec.http2_heads import RequestHead
 from tests.rigs.http2 import GREETING, METHODS, frames
 
 # Small, so that short inputs reach them.
@@ -46,7 +46,7 @@ def _requests(pieces: list[bytes]) -> tuple[Any, ...]:
     return told, b"".join(written), fault, connection.pending, sorted(connection.streams)
 
 
-def _admit(head: Head) -> None:
+def _admit(head: RequestHead) -> None:
     head.whole = head.path == b"/test.Echo/Say"
 
 

@@ -17,9 +17,9 @@ from raceway.wires.zbus.codec.receiver import (
     Consume,
     Event,
     Produce,
-    Refused,
-    Sent,
+    SentFacts,
     ZbusLimits,
+    ZbusRefused,
     acknowledgements,
     answer,
     delivery,
@@ -53,7 +53,7 @@ def check(data: bytes) -> None:
 
 
 def _has_closed(events: list[Event]) -> bool:
-    return any(isinstance(event, Refused) and event.close for event in events)
+    return any(isinstance(event, ZbusRefused) and event.close for event in events)
 
 
 def _check_learned(data: bytes, expected: list[Any]) -> None:
@@ -66,7 +66,7 @@ def _check_learned(data: bytes, expected: list[Any]) -> None:
 def _check_written(event: Event) -> None:
     if isinstance(event, Produce | Ask):
         _check_relayed(event)
-    elif isinstance(event, Refused):
+    elif isinstance(event, ZbusRefused):
         reply = read(refusal_reply(event))
         assert (reply.status, reply.msgid, reply.body) == (event.status, event.msgid, event.text.encode())
     elif isinstance(event, Consume | Admin):
@@ -81,11 +81,11 @@ def _check_relayed(event: Produce | Ask) -> None:
     assert [each.msgid for each in acknowledged] == ids
     for row in range(batch.count):
         columns = {name: batch.item(name, row) for name in COLUMNS}
-        sent = Sent(BROKER, batch.item("topic", row), b"produce", remote_addr=b"127.0.0.1:1", **columns)
+        sent = SentFacts(BROKER, batch.item("topic", row), b"produce", remote_addr=b"127.0.0.1:1", **columns)
         _check_delivery(event, row, ids[row], sent)
 
 
-def _check_delivery(event: Produce | Ask, row: int, raw_id: bytes, sent: Sent) -> None:
+def _check_delivery(event: Produce | Ask, row: int, raw_id: bytes, sent: SentFacts) -> None:
     body = event.batch.item("payload", row)
     status = event.status[row] if type(event.status) is list else event.status
     for for_browser in (False, True):

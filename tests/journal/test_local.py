@@ -28,7 +28,7 @@ def names(rig: Rig, pattern: str) -> list[str]:
 
 def test_the_settings_choose_the_engine(tmp_path: Path) -> None:
     for durability, engine in (("sync", LocalJournal), ("os", LocalJournal), ("memory", MemoryJournal)):
-        settings = config.Journal(folder=str(tmp_path / durability), durability=durability)  # type: ignore[arg-type]
+        settings = config.JournalSettings(folder=str(tmp_path / durability), durability=durability)  # type: ignore[arg-type]
         journal = open_journal(settings, lambda call: call())
         assert type(journal) is engine
         journal.close()
@@ -156,7 +156,7 @@ def test_the_owner_may_be_gone_when_the_writer_answers(tmp_path: Path) -> None:
     def refuse(_: object) -> None:
         raise RuntimeError("Event loop is closed")
 
-    journal = LocalJournal(config.Journal(folder=str(tmp_path / "data")), refuse, Clock())
+    journal = LocalJournal(config.JournalSettings(folder=str(tmp_path / "data")), refuse, Clock())
     for number in range(3):
         journal.append(Batch(1, topic=b"t", kind=PUBLISH, payload=[b"%d" % number]), answers.append)
     journal.close()

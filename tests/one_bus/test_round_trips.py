@@ -62,7 +62,7 @@ def mb_is_system(name: str) -> bool:
 def through_journal(batch: Batch) -> Batch:
     """Appended, committed and read back."""
     calls: list[Callable[[], Any]] = []
-    journal = MemoryJournal(config.Journal(durability="memory"), calls.append, lambda: 1_700_000_000_000_000)
+    journal = MemoryJournal(config.JournalSettings(durability="memory"), calls.append, lambda: 1_700_000_000_000_000)
     journal.append(batch, None)
     journal.flush()
     while calls:

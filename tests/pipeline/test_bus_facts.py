@@ -86,7 +86,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
         }
         server.stop()
     lake = ParquetLake(spark, Folders(data))
-    Job(lake, Order(config.Pipeline(master="local[2]"), once=True)).run()
+    Job(lake, Order(config.PipelineSettings(master="local[2]"), once=True)).run()
     return {"lake": lake, "tables": open_tables(lake), "counted": counted}
 
 

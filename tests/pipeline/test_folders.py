@@ -33,10 +33,10 @@ def test_how_tables_are_kept_is_told_before_there_are_any(tmp_path: Path) -> Non
 def test_tables_are_not_mixed_and_object_stores_need_delta(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     folders.root.mkdir()
-    check_format(folders, config.Pipeline(tables="s3a://lake", format="delta"))
+    check_format(folders, config.PipelineSettings(tables="s3a://lake", format="delta"))
     keep_format(folders, "parquet")
-    check_format(folders, config.Pipeline())
+    check_format(folders, config.PipelineSettings())
     with pytest.raises(ConfigError, match="are in the format parquet: use --format parquet"):
-        check_format(folders, config.Pipeline(format="delta"))
+        check_format(folders, config.PipelineSettings(format="delta"))
     with pytest.raises(ConfigError, match="use --format delta"):
-        check_format(folders, config.Pipeline(tables="s3a://lake"))
+        check_format(folders, config.PipelineSettings(tables="s3a://lake"))

@@ -20,7 +20,7 @@ from raceway.wires.captures import lines
 from raceway.wires.captures.columns import BRONZE, REJECTED
 from raceway.wires.mb.capture import reader as mb
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
-from raceway.wires.mb.codec.header import SUBSCRIBE, MbLimits, Refused, as_request, read_message
+from raceway.wires.mb.codec.header import SUBSCRIBE, MbLimits, MbRefused, as_request, read_message
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.mb import HEADERS, VECTORS, I, P, frame
 
@@ -43,14 +43,14 @@ hostile = settings(max_examples=100, deadline=None, suppress_health_check=[Healt
 def expected(message: bytes) -> Verdict:
     """What the codec says of one message, as a row."""
     found = read_message(message, LIMITS)
-    if isinstance(found, Refused):
+    if isinstance(found, MbRefused):
         return Verdict(None, found.code, found.text, message)
     head, payload = found
     if head.action == SUBSCRIBE or is_system(head.topic):
         if head.action == SUBSCRIBE:
             payload, head = subscribe_payload(head.topic, payload), as_request(head)
         call = read_call(head, payload)
-        if isinstance(call, Refused):
+        if isinstance(call, MbRefused):
             return Verdict(None, call.code, call.text, message)
     kind = head.action.decode()
     failure = maybe_failure_code(payload) if kind == "response" else None

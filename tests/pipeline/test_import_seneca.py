@@ -16,7 +16,7 @@ from raceway.model.document import DocumentError, read_members
 from raceway.wires.captures import lines
 from raceway.wires.captures.parsed import KEPT_BYTES
 from raceway.wires.seneca.capture import reader as seneca
-from raceway.wires.seneca.codec.hub import Call, LineRefused, Refused, batch_of, read_answer_line, read_http, read_line
+from raceway.wires.seneca.codec.hub import Call, LineRefused, NotACall, batch_of, read_answer_line, read_http, read_line
 from raceway.wires.seneca.codec.patterns import maybe_topic
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.seneca import VECTORS
@@ -47,7 +47,7 @@ def expected(line: bytes) -> Verdict:
     except DocumentError as error:
         return Verdict(None, error.seneca_code, error.reason)
     found = read_line(line, fresh) if "kind" in document else read_http({}, line, fresh)
-    if isinstance(found, Refused):
+    if isinstance(found, NotACall):
         return Verdict(None, found.code, found.message)
     if isinstance(found, LineRefused):
         told = json.loads(found.line) if found.line else {"code": "invalid_message"}

@@ -20,10 +20,10 @@ from raceway.wires.zbus.codec.receiver import (
     Consume,
     Continue100,
     Event,
-    Heartbeat,
     Produce,
-    Refused,
+    ZbusHeartbeat,
     ZbusReceiver,
+    ZbusRefused,
 )
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.zbus import SENT, corpus
@@ -46,7 +46,7 @@ def expected(content: bytes) -> list[Verdict]:
 
 
 def _verdicts(event: Event) -> Iterator[Verdict]:
-    if isinstance(event, Refused):
+    if isinstance(event, ZbusRefused):
         yield Verdict(None, str(event.status), event.text)
     elif isinstance(event, Produce | Ask):
         for row, envelope in enumerate(event.batch):
@@ -55,7 +55,7 @@ def _verdicts(event: Event) -> Iterator[Verdict]:
             yield Verdict({name: getattr(envelope, name) for name in COMPARED} | {"error": error})
     elif isinstance(event, Consume):
         yield _command("consume", event.mq, event.msgid)
-    elif isinstance(event, Heartbeat):
+    elif isinstance(event, ZbusHeartbeat):
         yield Verdict({"kind": "control"})
     elif isinstance(event, Admin):
         yield Verdict({"kind": "control", "topic": event.mq.decode(), "payload": event.body})

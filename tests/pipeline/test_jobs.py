@@ -40,7 +40,7 @@ def run(spark: SparkSession, folder: Path, *, accept_loss: bool = False, max_rec
 
 
 def order(max_records: int = 400, accept_loss: bool = False) -> Order:
-    settings = config.Pipeline(master="local[2]", max_records=max_records)
+    settings = config.PipelineSettings(master="local[2]", max_records=max_records)
     return Order(settings, once=True, accept_loss=accept_loss, tables=())
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_is_named_and_the_way_out_loses_and_doubles_nothing
 
 def test_a_run_merges_small_parts_by_itself(spark: SparkSession, tmp_path: Path) -> None:
     with journal(tmp_path / "data", 500) as rig:
-        settings = config.Pipeline(master="local[2]", max_records=100, compact_parts=3)
+        settings = config.PipelineSettings(master="local[2]", max_records=100, compact_parts=3)
         Job(ParquetLake(spark, Folders(rig.folder)), Order(settings, once=True, tables=())).run()
         assert len(ParquetLake(None, Folders(rig.folder)).parts(MESSAGES)) < 4
         assert held(rig.folder) == expected_positions(rig.folder)

@@ -4,11 +4,11 @@ import json
 import os
 from pathlib import Path
 
-from raceway.pipeline.progress import Batch, Progress, is_running, maybe_read, write
+from raceway.pipeline.progress import BatchTimes, Progress, is_running, maybe_read, write
 
 
 def test_progress_is_read_back_and_says_how_far_behind_it_is(tmp_path: Path) -> None:
-    batch = Batch(number=3, first=10, last=19, rows=9, seconds=0.5, steps={"bronze.messages": 0.25})
+    batch = BatchTimes(number=3, first=10, last=19, rows=9, seconds=0.5, steps={"bronze.messages": 0.25})
     told = Progress(pid=os.getpid(), state="running", position=20, committed=119, last_batch=batch)
     write(told, tmp_path / "pipeline" / "progress.json")
     assert maybe_read(tmp_path / "pipeline" / "progress.json") == told

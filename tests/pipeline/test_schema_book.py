@@ -94,7 +94,7 @@ def test_a_version_deleted_before_anybody_looked_is_found_in_the_rows(rig: Rig, 
 
 def test_subjects_that_share_a_definition_are_all_known_also_when_deleted(rig: Rig, tmp_path: Path) -> None:
     """As the registry of a bus keeps them: a counter says how many there ever were."""
-    broker = Broker(config.Broker(linger_ms=0), rig.journal, ManualLoop(), lambda: START_US)
+    broker = Broker(config.BrokerSettings(linger_ms=0), rig.journal, ManualLoop(), lambda: START_US)
     for subject in ("a", "b", "c"):
         broker.schemas.register(subject, "avro", json.dumps(V1).encode())
     rig.commit()

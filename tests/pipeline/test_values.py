@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from raceway.model.schemas import SchemaReference, SchemaVersion
-from raceway.pipeline.transforms.values import Known, Typed
+from raceway.pipeline.transforms.values import SchemaVersions, Typed
 from tests.pipeline.rows import START_US
 from tests.pipeline.schemas import JSON_SCHEMA, PROTO, V1, V2, avro, datum, framed, version
 
 LATER_US = START_US + 60_000_000
-KNOWN = Known(
+KNOWN = SchemaVersions(
     [
         avro(1, 1, V1),
         avro(2, 2, V2, LATER_US),
@@ -86,13 +86,13 @@ def test_a_prefix_without_a_message_type_means_the_first() -> None:
 
 
 def test_of_subjects_that_share_a_definition_the_named_one_is_meant() -> None:
-    known = Known([avro(1, 1, V1), version(1, 9, 4, "avro", json.dumps(V1).encode(), LATER_US)])
+    known = SchemaVersions([avro(1, 1, V1), version(1, 9, 4, "avro", json.dumps(V1).encode(), LATER_US)])
     assert known.read(9, 4, LATER_US, "mb", framed(1, ONE))[:3] == (9, 4, "subject-9")
     assert known.read(None, None, LATER_US, "mb", framed(1, ONE))[:3] == (1, 1, "subject-1"), "the first"
 
 
 def test_a_number_that_was_given_again_means_what_it_meant_at_the_time() -> None:
-    known = Known([avro(1, 1, V1), avro(2, 1, V2, LATER_US)])
+    known = SchemaVersions([avro(1, 1, V1), avro(2, 1, V2, LATER_US)])
     assert said(known.read(1, 1, LATER_US - 1, "danube", ONE)) == (1, {"id": 7})
     assert said(known.read(1, 1, LATER_US, "danube", TWO)) == (1, {"id": 7, "note": "x"})
 
@@ -112,7 +112,7 @@ def test_definitions_that_use_others_are_read_with_them() -> None:
         uses(version(7, 7, 1, "protobuf", b'syntax = "proto3"; import "l.proto"; message M { p.L l = 1; }'),
              outer("l.proto", "subject-6", 1)),
     ]  # fmt: skip
-    known = Known([msgspec.structs.replace(each, deleted=True) for each in made])
+    known = SchemaVersions([msgspec.structs.replace(each, deleted=True) for each in made])
 
     def value(number: int, body: bytes) -> Any:
         found = known.read(None, None, START_US, "mb", framed(number, body))
@@ -155,7 +155,7 @@ def test_a_payload_that_nobody_can_read_is_one_row(monkeypatch: pytest.MonkeyPat
     def stumble(*_: object) -> Typed:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(Known, "read", stumble)
+    monkeypatch.setattr(SchemaVersions, "read", stumble)
     columns = {"schema_id": [1], "schema_version": [2], "time_us": [0], "wire": ["mb"], "payload": [b""]}
     found = KNOWN.read_batch(pa.RecordBatch.from_pydict(columns))
     assert found.column("value_fault").to_pylist() == ["payload cannot be read: too deep"]

@@ -12,7 +12,7 @@ from raceway.pipeline.lake import ParquetLake, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.query import open_tables
 from raceway.pipeline.tables import MESSAGES
-from raceway.pipeline.verify import Verdict, verify
+from raceway.pipeline.verify import TableCheck, verify
 from tests.pipeline.rows import bronze, message
 from tests.rigs.journal_folder import write_folder
 from tests.rigs.journal_rows import rows
@@ -38,7 +38,7 @@ def put(lake: ParquetLake, first: int, positions: list[int], last: int | None = 
     lake.append(MESSAGES, part, [file])
 
 
-def verdict(lake: ParquetLake) -> Verdict:
+def verdict(lake: ParquetLake) -> TableCheck:
     return verify(lake, open_tables(lake))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from raceway.journal.files import Files, FileSource
 from raceway.journal.format import PREFIX_SIZE
-from raceway.journal.integrity.scan import Found, walk
+from raceway.journal.integrity.scan import FoundBlock, walk
 from raceway.journal.write.mark import encode_mark
 from tests.rigs.journal import Rig, column, numbered, payloads, quick_folder, topic_payloads
 from tests.rigs.journal_faults import FaultyFiles
@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 def heads(rig: Rig) -> Iterator[int]:
     with FileSource(Files(), rig.active) as source:
         for found in walk(source, rig.local._writer._marker, "t", 0, 0):
-            assert isinstance(found, Found)
+            assert isinstance(found, FoundBlock)
             yield PREFIX_SIZE + found.prefix.meta_size
 
 

@@ -21,7 +21,7 @@ class BrokerRig:
 
     def __init__(self, folder: Path | None = None, journal: dict[str, Any] | None = None, **settings: Any) -> None:
         self._folder = folder
-        self._settings = config.Broker(**settings)
+        self._settings = config.BrokerSettings(**settings)
         self._journal_settings = journal or {}
         self.loop = ManualLoop()
         self.journal: Journal = self._open()
@@ -29,9 +29,9 @@ class BrokerRig:
 
     def _open(self) -> Journal:
         if self._folder is None:
-            settings = config.Journal(durability="memory", **self._journal_settings)
+            settings = config.JournalSettings(durability="memory", **self._journal_settings)
             return FaultyJournal(settings, self.loop.call_soon, self.loop.wall_us)
-        settings = config.Journal(folder=str(self._folder), **self._journal_settings)
+        settings = config.JournalSettings(folder=str(self._folder), **self._journal_settings)
         return LocalJournal(settings, self.loop.call_soon, self.loop.wall_us, UNSYNCED)
 
     @property

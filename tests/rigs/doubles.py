@@ -219,9 +219,11 @@ class Bench:
         self.loop = ManualLoop()
         self.skew_us = 0
         self.journal = FaultyJournal(
-            config.Journal(durability="memory", **journal or {}), self.loop.call_soon, self.clock_us
+            config.JournalSettings(durability="memory", **journal or {}), self.loop.call_soon, self.clock_us
         )
-        self.broker = Broker(config.Broker(**{"linger_ms": 0, **settings}), self.journal, self.loop, self.clock_us)
+        self.broker = Broker(
+            config.BrokerSettings(**{"linger_ms": 0, **settings}), self.journal, self.loop, self.clock_us
+        )
 
     def clock_us(self) -> int:
         """The wall clock; `skew_us` is how far somebody has moved it."""

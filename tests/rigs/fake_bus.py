@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from raceway.model.intents import Done, Publish, Request, Respond
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
 from raceway.wires.mb.codec.system import system_reply
 from tests.rigs.ports import free_port_base
@@ -96,5 +96,5 @@ class FakeBus:
             self.heard.append((type(event).__name__, event.head.message_id))
 
     @staticmethod
-    def _reply(head: Head) -> bytes:
+    def _reply(head: MbHeader) -> bytes:
         return system_reply(head, Done(), tcp_frame)

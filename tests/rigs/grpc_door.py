@@ -146,7 +146,9 @@ class Echo:
 
 async def serve(listen: config.Listen, port: int) -> None:
     loop = asyncio.get_running_loop()
-    journal = open_journal(config.Journal(durability="memory"), post=loop.call_soon_threadsafe, clock=wall_clock_us)
+    journal = open_journal(
+        config.JournalSettings(durability="memory"), post=loop.call_soon_threadsafe, clock=wall_clock_us
+    )
     methods = Methods()
     Echo(loop).join(methods)
     board = HealthBoard()
@@ -154,7 +156,7 @@ async def serve(listen: config.Listen, port: int) -> None:
     board.set("test.Echo", True)
     add_health(methods, board)
     add_reflection(methods, lambda: ["test.Echo"], PoolFiles(danube_pb.POOL))
-    gate = PlainGate(Broker(config.Broker(), journal, loop, wall_clock_us), listen, methods)
+    gate = PlainGate(Broker(config.BrokerSettings(), journal, loop, wall_clock_us), listen, methods)
     context = Certificates(listen).context("h2") if listen.tls_certificate else None
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port), ssl=context)
     stop = asyncio.Event()

@@ -27,10 +27,12 @@ DEADLINE_S = 10.0
 class Hosted:
     """A bus with open doors. Everything inside it is touched through `call` and `run` only."""
 
-    def __init__(self, listen: config.Listen, broker: config.Broker) -> None:
+    def __init__(self, listen: config.Listen, broker: config.BrokerSettings) -> None:
         self.loop = uvloop.new_event_loop()
         self.tcp_port, self.websocket_port = listen.port_base, listen.port_base + 1
-        self.journal = FaultyJournal(config.Journal(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us)
+        self.journal = FaultyJournal(
+            config.JournalSettings(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us
+        )
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
         self.doors = Doors(self.broker, DOOR(self.broker), listen, self.loop)
 
@@ -60,10 +62,10 @@ class Hosted:
 
 
 @contextmanager
-def hosted(broker: config.Broker | None = None, **listen: Any) -> Iterator[Hosted]:
+def hosted(broker: config.BrokerSettings | None = None, **listen: Any) -> Iterator[Hosted]:
     """Doors open on free ports; closed, and the thread ended, when the test is over."""
     settings = config.Listen(port_base=free_port_base(), **listen)
-    bus = Hosted(settings, broker or config.Broker(drain_s=0.1))
+    bus = Hosted(settings, broker or config.BrokerSettings(drain_s=0.1))
     thread = threading.Thread(target=bus.loop.run_forever, daemon=True)
     thread.start()
     try:

@@ -10,7 +10,7 @@ from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.grpc import Arrivals, GrpcConnection, GrpcLimits
 from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
 from raceway.net.codec.http2_frames import FRAME, PREFACE, frame
-from raceway.net.codec.http2_heads import Head
+from raceway.net.codec.http2_heads import RequestHead
 
 GREETING = PREFACE + h2.settings(())
 CALL = (
@@ -98,7 +98,7 @@ class Http2Rig(_Written):
             assert self.take(greeting) == []
             assert self.sent() == [Frame(h2.SETTINGS, h2.ACK, 0, b"")]
 
-    def _admit(self, head: Head) -> None:
+    def _admit(self, head: RequestHead) -> None:
         head.whole = self._whole
 
     def take(self, received: bytes) -> list[Event]:

@@ -73,7 +73,7 @@ class Rig:
         self.journal: Journal = self._open()
 
     def _open(self) -> Journal:
-        settings = config.Journal(folder=str(self.folder), **self.settings)
+        settings = config.JournalSettings(folder=str(self.folder), **self.settings)
         if settings.durability == "memory":
             return MemoryJournal(settings, self._calls.put, self.clock)
         return LocalJournal(settings, self._calls.put, self.clock, self.files)

@@ -8,7 +8,7 @@ from typing import Any
 from raceway.model.intents import Publish, Request, Respond
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.header import as_request, read_message
-from raceway.wires.mb.codec.receiver import Event, MbLimits, Oversized, Refused
+from raceway.wires.mb.codec.receiver import Event, MbLimits, MbRefused, Oversized
 
 ROW = ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms", "payload")
 
@@ -21,7 +21,7 @@ def flat(events: Iterable[Event]) -> list[Any]:
             batch = event.batch
             assert batch.wire == b"mb"
             found += [tuple(batch.item(name, row) for name in ROW) for row in range(batch.count)]
-        elif isinstance(event, Refused | Oversized):
+        elif isinstance(event, MbRefused | Oversized):
             found.append(event)
         else:
             found.append((event.head, getattr(event, "call", "heartbeat answer"), event.payload))
@@ -40,7 +40,7 @@ def strictly(messages: Iterable[bytes], limits: MbLimits) -> list[Any]:
 
 def _strictly(message: bytes, limits: MbLimits) -> Any:
     read = read_message(message, limits)
-    if isinstance(read, Refused):
+    if isinstance(read, MbRefused):
         return read
     head, payload = read
     if head.action != b"subscribe" and not is_system(head.topic):

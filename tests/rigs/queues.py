@@ -9,7 +9,7 @@ from raceway.broker.peers import Peer, Responder
 from raceway.broker.queues.pubsub import Copy, PubSubQueue
 from raceway.broker.queues.queue import Entry, Queue
 from raceway.broker.queues.table import QueueResponder
-from raceway.broker.requests.replies import Answer
+from raceway.broker.requests.replies import RowAnswer
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
@@ -47,7 +47,7 @@ class QueuePeer(ExactPeer):
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
         self.dismissed.append((queue, ticket))
 
-    def hand_answer(self, ticket: bytes, answer: Answer) -> None:
+    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
         self.fetched.append((ticket, answer.batch.item("payload", 0)))
 
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:

@@ -51,10 +51,12 @@ class Answer(NamedTuple):
 class SenecaBus:
     """Everything inside it is touched through `call` and `run` only."""
 
-    def __init__(self, listen: config.Listen, seneca: config.Seneca, broker: config.Broker) -> None:
+    def __init__(self, listen: config.Listen, seneca: config.Seneca, broker: config.BrokerSettings) -> None:
         self.loop = uvloop.new_event_loop()
         self.port_base = listen.port_base
-        self.journal = FaultyJournal(config.Journal(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us)
+        self.journal = FaultyJournal(
+            config.JournalSettings(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us
+        )
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
         allowed = AllowList(listen)
         own = range(listen.port_base, listen.port_base + 10)
@@ -185,14 +187,14 @@ def read_answer(stream: Any) -> Answer:
 @contextmanager
 def seneca_bus(
     seneca: config.Seneca = FAST,
-    broker: config.Broker | None = None,
+    broker: config.BrokerSettings | None = None,
     wire: config.SenecaWire | None = None,
     open_doors: bool = True,
     **listen: Any,
 ) -> Iterator[SenecaBus]:
     """Without `open_doors` nothing is opened yet, services neither."""
     settings = config.Listen(port_base=free_port_base(), seneca=wire or config.SenecaWire(), **listen)
-    bus = SenecaBus(settings, seneca, broker or config.Broker(drain_s=0.1))
+    bus = SenecaBus(settings, seneca, broker or config.BrokerSettings(drain_s=0.1))
     thread = threading.Thread(target=bus.loop.run_forever, daemon=True)
     thread.start()
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from raceway.model.envelope import Hop, encode_json
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, HttpAnswer, LineRefused, Refused
+from raceway.wires.seneca.codec.hub import Call, HttpAnswer, LineRefused, NotACall
 
 NOBODY: Mapping[bytes, bytes] = {}
 
@@ -28,10 +28,10 @@ def call_of(document: Mapping[str, Any] | bytes, headers: Mapping[bytes, bytes] 
     return call
 
 
-def refused(body: bytes, headers: Mapping[bytes, bytes] = NOBODY, query: bytes = b"") -> Refused:
+def refused(body: bytes, headers: Mapping[bytes, bytes] = NOBODY, query: bytes = b"") -> NotACall:
     """A request over HTTP that is not."""
     refusal = seneca.read_http(headers, body, fresh_ids(), query)
-    assert isinstance(refusal, Refused), refusal
+    assert isinstance(refusal, NotACall), refusal
     return refusal
 
 

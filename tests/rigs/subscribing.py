@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
-from raceway.broker.subscriptions.consumers import Delivery
+from raceway.broker.subscriptions.consumers import Handover
 from raceway.broker.subscriptions.table import Stream
 from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
@@ -33,13 +33,13 @@ class RecordingSink:
         self.left = room
         self.largest = largest
         self.around = around
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[Handover] = []
         self.ended: list[RacewayError | None] = []
 
     def room(self) -> int:
         return self.left
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Handover) -> None:
         assert not self.ended, "nothing may come after the end"
         self.deliveries.append(delivery)
         self.left -= sum(len(delivery.batch.item("payload", row)) + self.around for row in delivery.rows)

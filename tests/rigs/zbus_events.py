@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from raceway.model.envelope import Batch
-from raceway.wires.zbus.codec.head import Head
+from raceway.wires.zbus.codec.head import ZbusHead
 from raceway.wires.zbus.codec.receiver import Ask, Continue100, Event, Produce, ZbusLimits, ZbusReceiver
 from raceway.wires.zbus.codec.shapes import Shape, Shapes
 from raceway.wires.zbus.codec.stream import ZbusStream
@@ -21,14 +21,14 @@ BESIDE = ("ack", "token", "topic", "status", "browser")
 class Forgetful(Shapes):
     """Learns nothing, so that every head is read line by line."""
 
-    def maybe_learn(self, head: Head, may_make: bool) -> tuple[Shape | None, bool]:
+    def maybe_learn(self, head: ZbusHead, may_make: bool) -> tuple[Shape | None, bool]:
         return None, False
 
 
 class Curious(Shapes):
     """Knows nothing of other tests, and learns on the first appearance."""
 
-    def maybe_learn(self, head: Head, may_make: bool) -> tuple[Shape | None, bool]:
+    def maybe_learn(self, head: ZbusHead, may_make: bool) -> tuple[Shape | None, bool]:
         super().maybe_learn(head, may_make)
         return super().maybe_learn(head, may_make)
 

@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_named(door: int) -> None:
 
 
 def _open(base: int) -> None:
-    bus = Hosted(config.Listen(port_base=base), config.Broker(drain_s=0))
+    bus = Hosted(config.Listen(port_base=base), config.BrokerSettings(drain_s=0))
     try:
         bus.loop.run_until_complete(bus.doors.open())
     finally:
@@ -156,7 +156,7 @@ class Drain(threading.Thread):
         return self.took
 
 
-PATIENT = config.Broker(drain_s=8)
+PATIENT = config.BrokerSettings(drain_s=8)
 
 
 def test_an_idle_bus_is_drained_at_once_and_takes_nobody_new() -> None:
@@ -186,7 +186,7 @@ def test_a_drain_waits_until_open_requests_are_answered() -> None:
 
 
 def test_a_drain_ends_at_its_limit() -> None:
-    with hosted(config.Broker(drain_s=0.2)) as bus, join(bus) as asker, join(bus) as responder:
+    with hosted(config.BrokerSettings(drain_s=0.2)) as bus, join(bus) as asker, join(bus) as responder:
         responder.subscribe("never", "request")
         asker.send(f"request:never:1.0.0:{ID}")
         responder.next_request()

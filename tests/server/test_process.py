@@ -139,7 +139,7 @@ def test_a_second_bus_on_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     def visit(base: int) -> None:
         with pytest.raises(LockedError) as caught:
-            open_journal(config.Journal(folder=str(tmp_path)), post=lambda call: None)
+            open_journal(config.JournalSettings(folder=str(tmp_path)), post=lambda call: None)
         refused.append(caught.value)
 
     visited(settings(tmp_path), visit)
@@ -204,7 +204,7 @@ def test_what_is_repeated_goes_on_until_it_is_cancelled() -> None:
 
 
 def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
-    journal, listen = config.Journal(folder=str(tmp_path)), config.Listen()
+    journal, listen = config.JournalSettings(folder=str(tmp_path)), config.Listen()
     with _announced(journal, _urls(listen, {"mb": 1})):
         file = tmp_path / "raceway.json"
         assert file.stat().st_mode & 0o777 == 0o600
@@ -213,7 +213,7 @@ def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_takes_its_announcement_back(tmp_path: Path) -> None:
-    journal = config.Journal(folder=str(tmp_path))
+    journal = config.JournalSettings(folder=str(tmp_path))
     with pytest.raises(RuntimeError), _announced(journal, {"mb": "mb://127.0.0.1:1"}):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

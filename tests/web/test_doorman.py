@@ -14,7 +14,7 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Permission, Principal
 from raceway.web.app import build_app
-from raceway.web.routing import LOOKUP, Access, Route, Routes, checked, get, put, routes_of
+from raceway.web.routing import LOOKUP, Access, Routes, WebRoute, checked, get, put, routes_of
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.doubles import Bench, RecordingPeer
 from tests.web.asgi import Answer, ask
@@ -33,10 +33,10 @@ def broker() -> Broker:
 def secured(enabled: bool = True) -> Broker:
     """Bad tokens may come as quickly as a test sends them."""
     bench = Bench()
-    security = config.Security(
+    security = config.SecuritySettings(
         enabled=enabled, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",), free_failures=0
     )
-    return Broker(config.Broker(), bench.journal, bench.loop, bench.clock_us, security)
+    return Broker(config.BrokerSettings(), bench.journal, bench.loop, bench.clock_us, security)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def asked(app: Starlette, path: str, who: str = "", method: str = "GET") -> Answ
 NAMES = ("orders", "messages", "ns/messages", "versions")
 
 
-def stopped(route: Route) -> None:
+def stopped(route: WebRoute) -> None:
     """Let the route answer 299 instead of doing its work: then the doorman alone decides what comes back."""
     route.app = PlainTextResponse("passed", status_code=299)
 
@@ -83,7 +83,7 @@ def _part(part: re.Match[str], name: str) -> str:
     return "7" if part[2] == ":int" else name if part[2] else "1"
 
 
-def _first_match(app: Starlette, method: str, path: str) -> Route | None:
+def _first_match(app: Starlette, method: str, path: str) -> WebRoute | None:
     routes = checked(app.routes)
     return next((each for each in routes if method in each.access and each.path_regex.match(path)), None)
 
@@ -311,10 +311,10 @@ def test_an_administrators_token_keeps_all_messages_and_changes_from_others() ->
 @pytest.mark.parametrize("enabled", [True, False])
 def test_whoever_guesses_must_wait_and_a_good_token_need_not(enabled: bool) -> None:
     bench = Bench()
-    security = config.Security(
+    security = config.SecuritySettings(
         enabled=enabled, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",), free_failures=3
     )
-    broker = Broker(config.Broker(), bench.journal, bench.loop, bench.clock_us, security)
+    broker = Broker(config.BrokerSettings(), bench.journal, bench.loop, bench.clock_us, security)
     app = build_app(broker, (), OWN_TOKEN)
     answers = [asked(app, "/api/messages", f"guess {number}") for number in range(5)]
     refused = 401 if enabled else 403

@@ -26,9 +26,9 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         loop = asyncio.get_running_loop()
-        self.journal = MemoryJournal(config.Journal(durability="memory"), loop.call_soon, lambda: 1)
-        self.broker = Broker(config.Broker(linger_ms=0), self.journal, loop, lambda: 1)
-        self.streams = EventStreams(self.broker, config.HttpDoor(keepalive_ms=20, **settings))
+        self.journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 1)
+        self.broker = Broker(config.BrokerSettings(linger_ms=0), self.journal, loop, lambda: 1)
+        self.streams = EventStreams(self.broker, config.HttpDoorSettings(keepalive_ms=20, **settings))
         self.peer = RecordingPeer()
         self.broker.connect(self.peer)
 
@@ -154,6 +154,6 @@ def test_a_bus_that_stops_takes_no_more() -> None:
 
 def test_bodies_on_their_way_in_are_bounded_together() -> None:
     """E5"""
-    listen = config.Listen(http=config.HttpDoor(pending_bytes=10))
+    listen = config.Listen(http=config.HttpDoorSettings(pending_bytes=10))
     answer = ask(build_app(Bench().broker, (), listen=listen), "/topics/t", "POST", body=b"more than ten bytes")
     assert (answer.status, answer.headers["connection"]) == (503, "close")

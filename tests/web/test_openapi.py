@@ -84,7 +84,7 @@ def test_every_operation_has_a_name_of_its_own(document: Any) -> None:
 
 
 def test_every_operation_may_refuse_in_the_one_shape(document: Any) -> None:
-    shape = {"$ref": "#/components/schemas/Refusal"}
+    shape = {"$ref": "#/components/schemas/ErrorAnswer"}
     for methods in document["paths"].values():
         for each in methods.values():
             assert each["responses"]["4XX"]["content"]["application/json"]["schema"] == shape

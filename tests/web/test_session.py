@@ -15,8 +15,8 @@ from tests.web.asgi import Answer, ask
 @pytest.fixture
 def broker() -> Broker:
     bench = Bench()
-    security = config.Security(enabled=True, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",))
-    return Broker(config.Broker(), bench.journal, bench.loop, bench.clock_us, security)
+    security = config.SecuritySettings(enabled=True, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",))
+    return Broker(config.BrokerSettings(), bench.journal, bench.loop, bench.clock_us, security)
 
 
 def asked(app: Starlette, who: str = "") -> Answer:

@@ -57,8 +57,8 @@ from raceway.model.intents import (
     Return,
     Send,
     Subscribe,
+    SubscriptionList,
     SubscriptionRow,
-    Subscriptions,
     Taken,
     Unsubscribe,
     UnwatchLog,
@@ -86,11 +86,11 @@ NAMED: tuple[Permission, ...] = ("Produce", "Consume")
 class Broker(Bus):
     def __init__(
         self,
-        settings: config.Broker,
+        settings: config.BrokerSettings,
         journal: Journal,
         loop: Clock,
         clock_us: Callable[[], int],
-        security: config.Security = NO_SECURITY,
+        security: config.SecuritySettings = NO_SECURITY,
     ) -> None:
         super().__init__(settings, journal, loop, clock_us, security)
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
@@ -279,10 +279,10 @@ class Broker(Bus):
         self.meter.counts["registry.discovery"] += 1
         return Peers(tuple(other.row() for other in self.peers))
 
-    def _list_subscriptions(self, peer: Peer, call: ListSubscriptions) -> Subscriptions:
+    def _list_subscriptions(self, peer: Peer, call: ListSubscriptions) -> SubscriptionList:
         owner = peer if call.peer is None else self.peers.get(call.peer)
         rows = [SubscriptionRow(kind, pattern, priority) for (kind, pattern), priority in owner.subscriptions.items()]
-        return Subscriptions(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
+        return SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
 
     def _read_metrics(self, peer: Peer, call: ReadMetrics) -> Metrics:
         now, wanted = self.clock_us(), call.parameters

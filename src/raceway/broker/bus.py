@@ -21,17 +21,17 @@ from raceway.model.envelope import Batch
 from raceway.net.runtime import Clock, Runtime
 
 AUDIT = "system.message"
-NO_SECURITY = config.Security()
+NO_SECURITY = config.SecuritySettings()
 
 
 class Bus:
     def __init__(
         self,
-        settings: config.Broker,
+        settings: config.BrokerSettings,
         journal: Journal,
         loop: Clock,
         clock_us: Callable[[], int],
-        security: config.Security = NO_SECURITY,
+        security: config.SecuritySettings = NO_SECURITY,
     ) -> None:
         self.settings = settings
         self.journal = journal

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from raceway.broker.bus import Bus
-from raceway.broker.runs import Span, without
+from raceway.broker.runs import RowSpan, without
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, TrimmedError, UnavailableError
 from raceway.journal.contract import Done
@@ -36,7 +36,7 @@ class Sifted(NamedTuple):
     `done` replaces the caller's: it fails a repeat whose first message could not be stored.
     """
 
-    spans: list[Span]
+    spans: list[RowSpan]
     done: Done | None
     repeated: bool = False
     fresh: tuple[tuple[Sender, str], ...] = ()
@@ -52,7 +52,7 @@ class Deduplication:
         for name, marks in bus.journal.state.section(MARKS).items():
             self._restore(name, marks)
 
-    def sift(self, batch: Batch, spans: list[Span], done: Done | None) -> Sifted:
+    def sift(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> Sifted:
         """Separate new rows from repeats, and remember the new ones. The batch must have its producers."""
         named = list(self._named_rows(batch, spans))
         if not named:
@@ -83,7 +83,7 @@ class Deduplication:
         for sender, dedup_id in ids:
             self._senders.get(sender, OrderedDict()).pop(dedup_id, None)
 
-    def _named_rows(self, batch: Batch, spans: list[Span]) -> Iterator[tuple[Topic, int, str]]:
+    def _named_rows(self, batch: Batch, spans: list[RowSpan]) -> Iterator[tuple[Topic, int, str]]:
         if batch.attributes is None:
             return
         for topic, _, start, stop in spans:

@@ -14,7 +14,7 @@ import msgspec
 from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
-from raceway.broker.runs import Refused, Span
+from raceway.broker.runs import Refused, RowSpan
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.errors import (
@@ -40,7 +40,7 @@ class ProducerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     exclusive: bool = False
 
 
-class Producer:
+class RegisteredProducer:
     __slots__ = ("encoded", "exclusive", "heard", "id", "name", "topic")
 
     def __init__(self, producer_id: int, topic: Topic, name: str, exclusive: bool, heard: float) -> None:
@@ -54,12 +54,14 @@ class Producers:
     def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing, idle_s: float) -> None:
         self._bus, self._records, self._publishing = bus, records, publishing
         self._idle_s = idle_s
-        self._by_id: dict[int, Producer] = {}
-        self._by_topic: dict[Topic, dict[str, Producer]] = {}
+        self._by_id: dict[int, RegisteredProducer] = {}
+        self._by_topic: dict[Topic, dict[str, RegisteredProducer]] = {}
         self._exclusive: set[Topic] = set()  # topics that ever had an exclusive producer
         for producer_id, value in bus.journal.state.section(PRODUCERS).items():
             record = msgspec.convert(value, ProducerRecord)
-            self._add(Producer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0))
+            self._add(
+                RegisteredProducer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0)
+            )
 
     def create(self, topic: Topic, wanted: ProducerWanted) -> ProducerRow:
         """Return the producer of this name, created if it is new. Raises as `check`."""
@@ -70,7 +72,7 @@ class Producers:
             producer_id = self._free_id(topic, wanted.name) if known is None else known.id
             record = ProducerRecord(topic.name, wanted.name, wanted.exclusive)
             self._bus.set_state(PRODUCERS, str(producer_id), msgspec.to_builtins(record))
-            known = Producer(producer_id, topic, wanted.name, wanted.exclusive, now)
+            known = RegisteredProducer(producer_id, topic, wanted.name, wanted.exclusive, now)
             self._add(known)
         known.heard = now
         return ProducerRow(known.id, known.name)
@@ -113,7 +115,7 @@ class Producers:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def _lately(self, topic: Topic) -> list[Producer]:
+    def _lately(self, topic: Topic) -> list[RegisteredProducer]:
         since = self._bus.loop.time() - self._idle_s
         return [each for each in self._by_topic.get(topic, {}).values() if each.heard > since]
 
@@ -124,7 +126,7 @@ class Producers:
             found = secrets.randbits(63)
         return found
 
-    def _add(self, producer: Producer) -> None:
+    def _add(self, producer: RegisteredProducer) -> None:
         self._by_id[producer.id] = producer
         if producer.exclusive:
             self._exclusive.add(producer.topic)
@@ -142,25 +144,25 @@ class Producers:
         self._publishing.store(batch, spans, done, None)
         return Sent(tuple(refused), early)
 
-    def _named(self, batch: Batch) -> tuple[list[Span], Refused]:
+    def _named(self, batch: Batch) -> tuple[list[RowSpan], Refused]:
         """Return the topics of the rows as spans, and set the column of producer names."""
         if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer: almost every batch
             return self._named_as_one(batch, batch.producer_id, batch.topic)
-        spans: list[Span] = []
+        spans: list[RowSpan] = []
         refused: Refused = []
         names: list[bytes | None] = []
         last: tuple[int, bytes] | None = None
-        producer: Producer | RacewayError | None = None
+        producer: RegisteredProducer | RacewayError | None = None
         for row in range(batch.count):
             key = (batch.item("producer_id", row), batch.item("topic", row))
             if key != last:
                 producer, last = self._judged(*key), key
-            if isinstance(producer, Producer):
+            if isinstance(producer, RegisteredProducer):
                 names.append(producer.encoded)
                 if spans and spans[-1].topic is producer.topic and spans[-1].stop == row:
                     spans[-1] = spans[-1]._replace(stop=row + 1)
                 else:
-                    spans.append(Span(producer.topic, producer.topic.public.encode(), row, row + 1))
+                    spans.append(RowSpan(producer.topic, producer.topic.public.encode(), row, row + 1))
             else:
                 assert producer is not None
                 names.append(None)
@@ -168,14 +170,14 @@ class Producers:
         batch.producer = names
         return spans, refused
 
-    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[Span], Refused]:
+    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[RowSpan], Refused]:
         producer = self._judged(producer_id, topic)
         if isinstance(producer, RacewayError):
             return [], [(0, batch.count, producer)]
         batch.producer = producer.encoded
-        return [Span(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
+        return [RowSpan(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
 
-    def _judged(self, producer_id: int, topic: bytes) -> Producer | RacewayError:
+    def _judged(self, producer_id: int, topic: bytes) -> RegisteredProducer | RacewayError:
         producer = self._by_id.get(producer_id)
         if producer is None:
             return UnknownProducerError(str(producer_id))

@@ -13,8 +13,8 @@ from raceway.broker.rates import PublishLimits
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.runs import (
     Refused,
+    RowSpan,
     Run,
-    Span,
     keep_named,
     keep_rows,
     name_rows,
@@ -56,7 +56,7 @@ class Publishing:
         self.store(batch, spans, done, peer.wire)
         return Taken(tuple(refused))
 
-    def admitted(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
+    def admitted(self, peer: Peer, batch: Batch, spans: list[RowSpan], refused: Refused) -> list[RowSpan]:
         """Return the spans without refused rows: forbidden, over a limit, or against their topic's schema."""
         before = len(refused)
         spans = self._bus.security.admit(peer.principal, "Produce", spans, refused)
@@ -66,7 +66,7 @@ class Publishing:
             spans = without(spans, refused_rows(refused[before:]))
         return self.schema_door.admit(peer, batch, spans, refused)
 
-    def store(self, batch: Batch, spans: list[Span], done: Done | None, spelling: bytes | None) -> None:
+    def store(self, batch: Batch, spans: list[RowSpan], done: Done | None, spelling: bytes | None) -> None:
         """Append the rows of these spans and deliver copies. The batch must have its producers.
 
         `spelling`: the wire whose non-canonical spelling of a name is stored as an attribute.
@@ -83,17 +83,17 @@ class Publishing:
             self._dedup.forget(fresh)
             raise
 
-    def store_own(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
+    def store_own(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> None:
         """Store messages of the broker itself, without deduplication."""
         batch, spans = keep_rows(batch, spans)
         self._append(batch, spans, done)
 
-    def _append(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
+    def _append(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> None:
         ids = self._give_ids(batch, self._are_copied(spans))
         self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
         self._deliver(batch, spans, ids)
 
-    def _are_copied(self, spans: list[Span]) -> bool:
+    def _are_copied(self, spans: list[RowSpan]) -> bool:
         copied = False
         for topic, _, start, stop in spans:
             route = self._bus.routing.route(topic)
@@ -123,7 +123,7 @@ class Publishing:
             self._bus.chains.remember_batch(minted, given, roots)  # type: ignore[arg-type]  # the same
         return minted
 
-    def _deliver(self, batch: Batch, spans: list[Span], ids: list[bytes]) -> None:
+    def _deliver(self, batch: Batch, spans: list[RowSpan], ids: list[bytes]) -> None:
         delivered = 0
         if self._bus.credits.full:
             self._note_fed(spans)
@@ -138,7 +138,7 @@ class Publishing:
                     delivered += (span.stop - span.start) * len(peers)
         self._bus.meter.counts["bus.delivered"] += delivered
 
-    def _note_fed(self, spans: list[Span]) -> None:
+    def _note_fed(self, spans: list[RowSpan]) -> None:
         """Note which full subscribers are fed. Runs before the delivery, which may change who is full."""
         for topic, _, _, _ in spans:
             self._bus.credits.note_topic(topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from raceway.broker.runs import Refused, Span
+from raceway.broker.runs import Refused, RowSpan
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.errors import LimitError, TooLargeError
@@ -50,7 +50,7 @@ class PublishLimits:
         self._time = time
         self._buckets: OrderedDict[Topic, TokenBucket] = OrderedDict()
 
-    def refuse(self, batch: Batch, spans: list[Span], refused: Refused) -> None:
+    def refuse(self, batch: Batch, spans: list[RowSpan], refused: Refused) -> None:
         """Add rows to `refused` that are too large or above the publish rate of their topic."""
         for topic, _, start, stop in spans:
             policies = self._records.policies(topic)

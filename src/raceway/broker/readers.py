@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from raceway.broker.runs import Span
+from raceway.broker.runs import RowSpan
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
 
 
-class Reader(Protocol):
+class TopicReader(Protocol):
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         """Take committed rows of the topic, all of this batch. Their offsets follow the previous ones."""
 
@@ -28,12 +28,12 @@ class Readers:
     """All readers by topic, in order of registration."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[Topic, tuple[Reader, ...]] = {}
+        self._by_topic: dict[Topic, tuple[TopicReader, ...]] = {}
 
-    def add(self, topic: Topic, reader: Reader) -> None:
+    def add(self, topic: Topic, reader: TopicReader) -> None:
         self._by_topic[topic] = (*self._by_topic.get(topic, ()), reader)
 
-    def remove(self, topic: Topic, reader: Reader) -> None:
+    def remove(self, topic: Topic, reader: TopicReader) -> None:
         left = tuple(each for each in self._by_topic.pop(topic) if each is not reader)
         if left:
             self._by_topic[topic] = left
@@ -42,7 +42,7 @@ class Readers:
         """Return whether the topic has readers."""
         return topic in self._by_topic
 
-    def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
+    def watch(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> Done | None:
         """Return a `done` that notifies the readers of these rows after the commit, and then calls `done`."""
         if not self._by_topic:
             return done
@@ -62,7 +62,7 @@ class Readers:
 
         return committed
 
-    def _rows_by_topic(self, spans: list[Span]) -> Iterable[tuple[Topic, Sequence[int]]]:
+    def _rows_by_topic(self, spans: list[RowSpan]) -> Iterable[tuple[Topic, Sequence[int]]]:
         found: dict[Topic, Sequence[int]] = {}
         for topic, _, start, stop in spans:
             if topic in self._by_topic:

@@ -16,7 +16,7 @@ Refused = list[tuple[int, int, RacewayError]]
 _SPELLINGS = {ZBUS: "zbus.mq"}
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Rows `start` to `stop` of a batch, all of one topic; `sent` is the name as its sender spelled it."""
 
     topic: Topic
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 class Run(NamedTuple):
     """Consecutive publishes of one topic, for an encoder. `ids` has the id to deliver for each row of the batch."""
 
-    span: Span
+    span: RowSpan
     batch: Batch
     ids: list[bytes]
 
@@ -38,26 +38,26 @@ def spelling_key(wire: bytes) -> str:
     return _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
 
 
-def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[Span], Refused]:
+def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[RowSpan], Refused]:
     """Find or create the topic of each stretch of rows. Return the spans, and the rows whose topic is refused."""
-    spans: list[Span] = []
+    spans: list[RowSpan] = []
     refused: Refused = []
     for sent, start, stop in stretches(batch.topic, batch.count):
         try:
-            spans.append(Span(topics.spelled(sent, folds_case, maker), sent, start, stop))
+            spans.append(RowSpan(topics.spelled(sent, folds_case, maker), sent, start, stop))
         except RacewayError as error:
             refused.append((start, stop, error))
     return spans, refused
 
 
-def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, list[Span]]:
+def keep_named(batch: Batch, spans: list[RowSpan], wire: bytes) -> tuple[Batch, list[RowSpan]]:
     """Return the rows of these spans under canonical names, with other spellings as attributes, and their spans."""
     batch, spans = keep_rows(batch, spans)
     _keep_spelling(batch, spans, wire)
     return batch, spans
 
 
-def keep_rows(batch: Batch, spans: list[Span]) -> tuple[Batch, list[Span]]:
+def keep_rows(batch: Batch, spans: list[RowSpan]) -> tuple[Batch, list[RowSpan]]:
     """Return the rows of these spans under the names of their topics, and their spans in the new batch."""
     if len(spans) == 1 and spans[0].start == 0 and spans[0].stop == batch.count:  # almost every batch
         batch.topic = spans[0].topic.encoded
@@ -73,14 +73,14 @@ def keep_rows(batch: Batch, spans: list[Span]) -> tuple[Batch, list[Span]]:
     return batch, spans
 
 
-def without(spans: list[Span], gone: Container[int]) -> list[Span]:
+def without(spans: list[RowSpan], gone: Container[int]) -> list[RowSpan]:
     """Return the spans without these rows."""
-    left: list[Span] = []
+    left: list[RowSpan] = []
     for topic, sent, start, stop in spans:
         begin = start
         for row in [row for row in range(start, stop) if row in gone] + [stop]:
             if begin < row:
-                left.append(Span(topic, sent, begin, row))
+                left.append(RowSpan(topic, sent, begin, row))
             begin = row + 1
     return left
 
@@ -89,11 +89,11 @@ def refused_rows(refused: Refused) -> set[int]:
     return {row for start, stop, _ in refused for row in range(start, stop)}
 
 
-def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Span]:
+def over_partitions(spans: list[RowSpan], batch: Batch, producer: bytes) -> list[RowSpan]:
     """Assign rows of a partitioned topic to partitions, by routing key or by sender."""
     if not any(span.topic.partitions for span in spans):
         return spans
-    parted: list[Span] = []
+    parted: list[RowSpan] = []
     for span in spans:
         count = len(span.topic.partitions)
         if not count:
@@ -108,7 +108,7 @@ def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Sp
             if parted and parted[-1].topic is topic and parted[-1].stop == row:
                 parted[-1] = parted[-1]._replace(stop=row + 1)
             else:
-                parted.append(Span(topic, span.sent, row, row + 1))
+                parted.append(RowSpan(topic, span.sent, row, row + 1))
     return parted
 
 
@@ -128,15 +128,15 @@ def stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int
     yield name, start, count
 
 
-def _closed_up(spans: list[Span]) -> list[Span]:
+def _closed_up(spans: list[RowSpan]) -> list[RowSpan]:
     closed, at = [], 0
     for topic, sent, start, stop in spans:
-        closed.append(Span(topic, sent, at, at + stop - start))
+        closed.append(RowSpan(topic, sent, at, at + stop - start))
         at += stop - start
     return closed
 
 
-def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
+def _keep_spelling(batch: Batch, spans: list[RowSpan], wire: bytes) -> None:
     """Store non-canonical spellings as attributes, to be restored on the same wire."""
     for span in spans:
         if span.sent != span.topic.encoded:

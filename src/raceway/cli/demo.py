@@ -138,7 +138,7 @@ def _make_tables(folder: Path) -> None:
     from raceway.pipeline.jobs import Job, Order
     from raceway.pipeline.opening import open_lake
 
-    settings = config.Pipeline(memory=SPARK_MEMORY)
+    settings = config.PipelineSettings(memory=SPARK_MEMORY)
     with _curtain("Spark starts", 0):
         lake = open_lake(Folders(folder), settings, quick=True)
     try:

@@ -92,7 +92,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding("warning" if advice else "ok", "open files", f"limit {files:,}{advice}")
 
 
-def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
+def _folder(folder: Path, settings: config.JournalSettings) -> Iterator[Finding]:
     from raceway.journal.files import Files
 
     if settings.durability == "memory":

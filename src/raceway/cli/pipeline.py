@@ -24,7 +24,7 @@ from raceway.model.text import shortened
 
 if TYPE_CHECKING:
     from raceway.pipeline.progress import Progress
-    from raceway.pipeline.verify import Verdict
+    from raceway.pipeline.verify import TableCheck
 
 # Default number of rows of a result; --limit changes it.
 QUERY_ROWS = 50
@@ -267,7 +267,7 @@ def verify(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def _print_verdict(verdict: TableCheck) -> None:
     found = verdict.journal
     facts = [
         ("positions compared", f"{found.compared_from:,} to {found.compared_to:,}"),

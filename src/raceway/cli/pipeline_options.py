@@ -18,7 +18,7 @@ class Chosen(NamedTuple):
     """Effective values of options and settings."""
 
     folders: Folders
-    settings: config.Pipeline
+    settings: config.PipelineSettings
     extra: dict[str, str]
     config: config.Config
 

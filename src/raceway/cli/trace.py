@@ -61,14 +61,14 @@ def maybe_in_files(
 ) -> Trace | None:
     """Find the conversation of this id in the files of a data folder."""
     from raceway.journal.query.inspect import next_offset
-    from raceway.journal.query.traces import Search, maybe_trace
+    from raceway.journal.query.traces import TraceSearch, maybe_trace
     from raceway.journal.read.reader import Reader
 
     reader = Reader(folder)
     known = None if topic is None else (topic, next_offset(reader, topic))
     first, end = reader.first_position(), reader.committed() + 1
     with output.progress("searching", min(rows, 2 * (end - first))) as bar:
-        search = Search(
+        search = TraceSearch(
             read=reader.read, read_topic=reader.read_topic, first=first, end=end, rows=rows,
             progress=lambda count: bar.update(bar.task_ids[0], completed=count),
         )  # fmt: skip

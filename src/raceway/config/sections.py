@@ -48,7 +48,7 @@ class Retention(Section, frozen=True):
     ] = {}
 
 
-class Journal(Section, frozen=True):
+class JournalSettings(Section, frozen=True):
     """The journal on disk."""
 
     folder: Annotated[str, Meta(description="The data folder.")] = "raceway-data"
@@ -100,7 +100,7 @@ class Journal(Section, frozen=True):
     retention: Retention = Retention()
 
 
-class Schemas(Section, frozen=True):
+class SchemaSettings(Section, frozen=True):
     """Limits of the schema registry."""
 
     definition_bytes: Annotated[Positive, Meta(description="Largest schema definition in bytes.")] = 256 * KIB
@@ -224,7 +224,7 @@ class Subscriptions(Section, frozen=True):
     failure: FailureDefaults = FailureDefaults()
 
 
-class Broker(Section, frozen=True):
+class BrokerSettings(Section, frozen=True):
     """Requests, queues, backpressure and topics, on all wires."""
 
     request_timeout_ms: Annotated[Count, Meta(description="Timeout of a request that sets none.")] = 5000
@@ -274,7 +274,7 @@ class Broker(Section, frozen=True):
     drain_s: Annotated[
         Seconds, Meta(description="How long a stop waits at most for open requests and unwritten output.")
     ] = 2.0
-    schemas: Schemas = Schemas()
+    schemas: SchemaSettings = SchemaSettings()
     subscriptions: Subscriptions = Subscriptions()
 
 
@@ -435,7 +435,7 @@ class SenecaWire(Section, frozen=True):
     sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete requests.")] = 500
 
 
-class HttpDoor(Section, frozen=True):
+class HttpDoorSettings(Section, frozen=True):
     """Messages over plain HTTP, on the console port."""
 
     body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
@@ -525,10 +525,10 @@ class Listen(Section, frozen=True):
     grpc: GrpcWire = GrpcWire()
     danube: DanubeWire = DanubeWire()
     seneca: SenecaWire = SenecaWire()
-    http: HttpDoor = HttpDoor()
+    http: HttpDoorSettings = HttpDoorSettings()
 
 
-class SenecaService(Section, frozen=True):
+class AttachedServiceSettings(Section, frozen=True):
     """A service to attach at start."""
 
     pin: str
@@ -541,7 +541,7 @@ class Seneca(Section, frozen=True):
     """Calls of the bus to Seneca services."""
 
     services: Annotated[
-        tuple[SenecaService, ...],
+        tuple[AttachedServiceSettings, ...],
         Meta(
             description="Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and "
             "`name`, the pin's topic."
@@ -595,7 +595,7 @@ class Dial(Section, frozen=True):
     ] = ()
 
 
-class Security(Section, frozen=True):
+class SecuritySettings(Section, frozen=True):
     """Authentication and access control."""
 
     enabled: Annotated[
@@ -662,7 +662,7 @@ class Log(Section, frozen=True):
     ] = "auto"
 
 
-class Pipeline(Section, frozen=True):
+class PipelineSettings(Section, frozen=True):
     """The Spark pipeline that turns the journal into tables."""
 
     master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other.")] = (
@@ -700,11 +700,11 @@ class Config(Section, frozen=True):
     """All settings of the bus."""
 
     listen: Listen = Listen()
-    broker: Broker = Broker()
+    broker: BrokerSettings = BrokerSettings()
     seneca: Seneca = Seneca()
     dial: Dial = Dial()
-    journal: Journal = Journal()
-    security: Security = Security()
+    journal: JournalSettings = JournalSettings()
+    security: SecuritySettings = SecuritySettings()
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
-    pipeline: Pipeline = Pipeline()
+    pipeline: PipelineSettings = PipelineSettings()

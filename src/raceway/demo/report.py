@@ -132,7 +132,7 @@ def read_report(folder: Path, tally: Tally) -> Report:
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
 
-    lake = open_files(Folders(folder), config.Pipeline())
+    lake = open_files(Folders(folder), config.PipelineSettings())
     tables = open_tables(lake)
     verdict = verification.verify(lake, tables)
     rows = {found.table: found.rows for found in verdict.tables}

@@ -27,7 +27,7 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-def open_journal(settings: config.Journal, post: Post, clock: Callable[[], int] = wall_clock_us) -> Journal:
+def open_journal(settings: config.JournalSettings, post: Post, clock: Callable[[], int] = wall_clock_us) -> Journal:
     """Open the journal that the settings describe; the calling thread becomes its owner.
 
     `post` hands a call from another thread to the owner. Raises LockedError if another process holds the folder,

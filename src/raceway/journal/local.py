@@ -41,7 +41,7 @@ class LocalJournal(Intake, CatalogueReading):
 
     def __init__(
         self,
-        settings: config.Journal,
+        settings: config.JournalSettings,
         post: Post,
         clock: Callable[[], int],
         files: Files | None = None,
@@ -61,7 +61,7 @@ class LocalJournal(Intake, CatalogueReading):
             self._lock.release()
             raise
 
-    def _start(self, settings: config.Journal, clock: Callable[[], int]) -> None:
+    def _start(self, settings: config.JournalSettings, clock: Callable[[], int]) -> None:
         """Recover the folder, open the active segment and start the writer thread."""
         found = recover(self._folder, self._files, self._damage)
         super().__init__(settings, found.state, found.next_sequence, clock)

@@ -55,7 +55,7 @@ class _MemorySource:
 class MemoryJournal(Intake, CatalogueReading):
     """Rows in memory, lost with the process."""
 
-    def __init__(self, settings: config.Journal, post: Post, clock: Callable[[], int]) -> None:
+    def __init__(self, settings: config.JournalSettings, post: Post, clock: Callable[[], int]) -> None:
         super().__init__(settings, State(), 0, clock)
         self._last = -1
         self._post = post

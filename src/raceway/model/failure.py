@@ -23,11 +23,11 @@ class Failure(msgspec.Struct, frozen=True):
     details: Any = None
 
 
-class _Answer(msgspec.Struct):
+class _FailedAnswer(msgspec.Struct):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_FailedAnswer)
 
 
 def maybe_failure(payload: bytes) -> Failure | None:

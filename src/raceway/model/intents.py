@@ -20,7 +20,7 @@ SubscriptionKind = Literal["publish", "request"]
 SUBSCRIPTION_KINDS: tuple[SubscriptionKind, ...] = ("publish", "request")
 
 
-class _Record(msgspec.Struct, frozen=True, gc=False):
+class _IntentRecord(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
@@ -116,18 +116,18 @@ class Park(msgspec.Struct, gc=False):
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
-class Heartbeat(_Record, frozen=True):
+class Heartbeat(_IntentRecord, frozen=True):
     """Report that the peer is alive."""
 
 
-class Register(_Record, frozen=True):
+class Register(_IntentRecord, frozen=True):
     """Set the name and the description of the peer. May be repeated."""
 
     name: str
     description: str
 
 
-class Subscribe(_Record, frozen=True):
+class Subscribe(_IntentRecord, frozen=True):
     """Subscribe to publishes, to requests to answer, or to both. A repeat replaces the priority."""
 
     kind: SubscriptionKind | Literal["all"]
@@ -135,45 +135,45 @@ class Subscribe(_Record, frozen=True):
     priority: float = 0
 
 
-class Unsubscribe(_Record, frozen=True):
+class Unsubscribe(_IntentRecord, frozen=True):
     """End the subscriptions of this kind, or of both, with exactly this pattern."""
 
     kind: SubscriptionKind | Literal["all"]
     pattern: str
 
 
-class WatchLog(_Record, frozen=True):
+class WatchLog(_IntentRecord, frozen=True):
     """Subscribe to log records of these levels whose message matches `regex`. Replaces an earlier filter."""
 
     levels: tuple[str, ...]
     regex: str | None = None
 
 
-class UnwatchLog(_Record, frozen=True):
+class UnwatchLog(_IntentRecord, frozen=True):
     """End the subscription to log records."""
 
 
-class Audit(_Record, frozen=True):
+class Audit(_IntentRecord, frozen=True):
     """Send a record to all subscribers of the audit stream."""
 
     record: bytes
 
 
-class ListPeers(_Record, frozen=True):
+class ListPeers(_IntentRecord, frozen=True):
     """List the connected peers."""
 
 
-class ListSubscriptions(_Record, frozen=True):
+class ListSubscriptions(_IntentRecord, frozen=True):
     """List the subscriptions of a peer (None: of the caller)."""
 
     peer: str | None = None
 
 
-class ListTopics(_Record, frozen=True):
+class ListTopics(_IntentRecord, frozen=True):
     """List the subscribed patterns and their subscribers."""
 
 
-class ReadMetrics(_Record, frozen=True):
+class ReadMetrics(_IntentRecord, frozen=True):
     """Read metrics; `parameters` selects those that have parameters with these values."""
 
     parameters: dict[str, str] | None = None
@@ -189,19 +189,19 @@ Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Ret
 # ---- outcomes -------------------------------------------------------------------------------------------------------
 
 
-class Taken(_Record, frozen=True):
+class Taken(_IntentRecord, frozen=True):
     """The batch was accepted, except the `refused` rows: (start, stop, error). Rows without a route are stored too."""
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
 
 
-class Asked(_Record, frozen=True):
+class Asked(_IntentRecord, frozen=True):
     """The request was forwarded to `count` responders; each answers or fails by itself."""
 
     count: int
 
 
-class Sent(_Record, frozen=True):
+class Sent(_IntentRecord, frozen=True):
     """The batch was accepted, except the `refused` rows: (start, stop, error).
 
     `early` rows, (start, stop), are on non-reliable topics: their senders may be answered now, all others when the rows
@@ -212,13 +212,13 @@ class Sent(_Record, frozen=True):
     early: tuple[tuple[int, int], ...] = ()
 
 
-class Done(_Record, frozen=True):
+class Done(_IntentRecord, frozen=True):
     """Success. `changed` is False if the call was a no-op."""
 
     changed: bool = True
 
 
-class PeerRow(_Record, frozen=True):
+class PeerRow(_IntentRecord, frozen=True):
     """A connected peer."""
 
     id: str
@@ -229,13 +229,13 @@ class PeerRow(_Record, frozen=True):
     wire: str = "mb"
 
 
-class Peers(_Record, frozen=True):
+class Peers(_IntentRecord, frozen=True):
     """The outcome of `ListPeers`."""
 
     rows: tuple[PeerRow, ...]
 
 
-class SubscriptionRow(_Record, frozen=True):
+class SubscriptionRow(_IntentRecord, frozen=True):
     """A subscription of one peer."""
 
     kind: SubscriptionKind
@@ -243,20 +243,20 @@ class SubscriptionRow(_Record, frozen=True):
     priority: float
 
 
-class Subscriptions(_Record, frozen=True):
+class SubscriptionList(_IntentRecord, frozen=True):
     """The outcome of `ListSubscriptions`, sorted by pattern, then kind."""
 
     rows: tuple[SubscriptionRow, ...]
 
 
-class SubscriberRow(_Record, frozen=True):
+class SubscriberRow(_IntentRecord, frozen=True):
     """A subscriber of a pattern."""
 
     peer: str
     priority: float
 
 
-class PatternRow(_Record, frozen=True):
+class PatternRow(_IntentRecord, frozen=True):
     """A subscribed pattern with its subscribers."""
 
     kind: SubscriptionKind
@@ -264,13 +264,13 @@ class PatternRow(_Record, frozen=True):
     subscribers: tuple[SubscriberRow, ...]
 
 
-class Patterns(_Record, frozen=True):
+class Patterns(_IntentRecord, frozen=True):
     """The outcome of `ListTopics`, sorted by pattern, then kind; responders with the highest priority first."""
 
     rows: tuple[PatternRow, ...]
 
 
-class Metric(_Record, frozen=True):
+class Metric(_IntentRecord, frozen=True):
     """The value of one metric."""
 
     name: str
@@ -279,11 +279,11 @@ class Metric(_Record, frozen=True):
     parameters: dict[str, str] = {}
 
 
-class Metrics(_Record, frozen=True):
+class Metrics(_IntentRecord, frozen=True):
     """The outcome of `ReadMetrics`."""
 
     time_us: int
     rows: tuple[Metric, ...]
 
 
-Outcome = Taken | Asked | Sent | Done | Peers | Subscriptions | Patterns | Metrics
+Outcome = Taken | Asked | Sent | Done | Peers | SubscriptionList | Patterns | Metrics

@@ -13,11 +13,11 @@ SubjectAccess = Literal["READWRITE", "READONLY"]
 Policy = Literal["none", "warn", "enforce"]
 
 
-class _Record(msgspec.Struct, frozen=True, gc=False):
+class _SchemaRecord(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class SchemaReference(_Record, frozen=True):
+class SchemaReference(_SchemaRecord, frozen=True):
     """A reference to a version of another subject; `name` is what the definition calls it.
 
     That is a type (Avro), an address (JSON Schema) or an imported file (Protobuf).
@@ -28,7 +28,7 @@ class SchemaReference(_Record, frozen=True):
     version: int
 
 
-class SchemaVersion(_Record, frozen=True):
+class SchemaVersion(_SchemaRecord, frozen=True):
     """A version of a subject.
 
     Danube identifies it by (`schema_id`, `version`), the REST interface by `registry_id`, which subjects with the same
@@ -51,7 +51,7 @@ class SchemaVersion(_Record, frozen=True):
     deleted: bool = False
 
 
-class SubjectRow(_Record, frozen=True):
+class SubjectRow(_SchemaRecord, frozen=True):
     """A subject with properties of its latest version; `deleted` if all versions are."""
 
     subject: str
@@ -63,7 +63,7 @@ class SubjectRow(_Record, frozen=True):
     deleted: bool = False
 
 
-class TopicSchema(_Record, frozen=True):
+class TopicSchema(_SchemaRecord, frozen=True):
     """The schema and the policy of a topic. `schema_id` is None if `subject` is."""
 
     topic: str

@@ -139,13 +139,13 @@ def _match_levels(pattern: list[str], topic: list[str]) -> bool:
     return pattern[0] in (ANY_LEVEL, topic[0]) and _match_levels(pattern[1:], topic[1:])
 
 
-class _Node(Generic[V]):
+class _TrieNode(Generic[V]):
     """A level of the trie. `values` belong to patterns that end here, in order of adding."""
 
     __slots__ = ("children", "values")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[V]] = {}
+        self.children: dict[str, _TrieNode[V]] = {}
         self.values: dict[V, None] = {}
 
 
@@ -153,13 +153,13 @@ class PatternTrie(Generic[V]):
     """Patterns with values. All patterns that match a topic are found in one walk over its levels."""
 
     def __init__(self) -> None:
-        self._root: _Node[V] = _Node()
+        self._root: _TrieNode[V] = _TrieNode()
 
     def add(self, pattern: str, value: V) -> None:
         """Add a value, which must be hashable, to a pattern. A repeat is a no-op."""
         node = self._root
         for level in fold(pattern).split("."):
-            node = node.children.setdefault(level, _Node())
+            node = node.children.setdefault(level, _TrieNode())
         node.values[value] = None
 
     def remove(self, pattern: str, value: V) -> bool:
@@ -178,7 +178,7 @@ class PatternTrie(Generic[V]):
         return True
 
     @staticmethod
-    def _prune(path: list[_Node[V]], levels: list[str]) -> None:
+    def _prune(path: list[_TrieNode[V]], levels: list[str]) -> None:
         """Remove empty nodes from the end of a path."""
         # Otherwise subscribing to ever new names would fill the memory.
         while levels and not path[-1].values and not path[-1].children:
@@ -192,7 +192,7 @@ class PatternTrie(Generic[V]):
         wild = not is_reserved(topic)
         nodes = [self._root]
         for level in fold(topic).split("."):
-            following: list[_Node[V]] = []
+            following: list[_TrieNode[V]] = []
             for node in nodes:
                 children = node.children
                 if level in children:

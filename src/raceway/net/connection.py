@@ -21,7 +21,7 @@ import structlog
 from raceway import config
 from raceway.errors import BusyError
 from raceway.model.addresses import network_of
-from raceway.net.credits import Holder
+from raceway.net.credits import CreditHolder
 from raceway.net.ids import random_id
 from raceway.net.runtime import Runtime
 from raceway.net.unsent import unsent
@@ -67,7 +67,7 @@ class Connection(ABC):
         self._pending = pending
         self._turn, self._credits = gate.runtime.turn, gate.runtime.credits
         # The subscriber whose publishers wait while this connection is full: the peer, on wires that subscribe.
-        self.holder: Holder = self
+        self.holder: CreditHolder = self
         self._output_bytes = gate.listen.output_bytes
         self._least_mark = min(self._output_bytes, HIGH_WATER)
         self._outbox: list[bytes] = []

@@ -27,12 +27,12 @@ class Waiter(Protocol):
     """A connection that publishes. Each `pause` is followed by one `resume`. `holder`: its own subscriber, if any."""
 
     @property
-    def holder(self) -> Holder | None: ...
+    def holder(self) -> CreditHolder | None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
 
 
-class Holder(Protocol):
+class CreditHolder(Protocol):
     """A subscriber that may be full. Compared by identity."""
 
     def taken(self) -> int:
@@ -75,7 +75,7 @@ class _Wait:
     __slots__ = ("fed", "holders")
 
     def __init__(self) -> None:
-        self.holders: set[Holder] = set()
+        self.holders: set[CreditHolder] = set()
         self.fed = 1
 
 
@@ -83,30 +83,30 @@ class Credits:
     """Full subscribers and waiting publishers. `fed` are the full ones that the current read has delivered to."""
 
     def __init__(self, timers: Timers, hold_s: float, window_s: float) -> None:
-        self.full: set[Holder] = set()
-        self.fed: set[Holder] = set()
+        self.full: set[CreditHolder] = set()
+        self.fed: set[CreditHolder] = set()
         # Full subscriptions that receive rows after the commit, by topic.
-        self.full_on: dict[Hashable, set[Holder]] = {}
+        self.full_on: dict[Hashable, set[CreditHolder]] = {}
         # Off the live path without a catch-up of their own.
-        self.behind: set[Holder] = set()
+        self.behind: set[CreditHolder] = set()
         self._fed_of = 1
         self._timers = timers
         self._hold_s, self._window_s = hold_s, window_s
         self._waits: dict[Waiter, _Wait] = {}
-        self._windows: dict[Holder, Window] = {}
+        self._windows: dict[CreditHolder, Window] = {}
         # For each full one: when it was last measured, and how many bytes it had read then.
-        self._taken: dict[Holder, tuple[float, int]] = {}
+        self._taken: dict[CreditHolder, tuple[float, int]] = {}
         self._ticked: float | None = None
 
     # ---- subscribers -------------------------------------------------------------------------------------------------
 
-    def fill(self, holder: Holder) -> None:
+    def fill(self, holder: CreditHolder) -> None:
         """Note that a subscriber is above its mark. Idempotent."""
         if holder not in self.full:
             self.full.add(holder)
             self._taken[holder] = (self._timers.time(), holder.taken())
 
-    def drain(self, holder: Holder) -> None:
+    def drain(self, holder: CreditHolder) -> None:
         """Note that a subscriber is below its mark or detached, and resume its publishers. Idempotent."""
         if holder in self.full:
             self.full.discard(holder)
@@ -116,7 +116,7 @@ class Credits:
                 if holder in wait.holders:
                     self._leave(waiter, wait, holder)
 
-    def forget(self, holder: Holder) -> None:
+    def forget(self, holder: CreditHolder) -> None:
         """Forget a subscriber that has disconnected."""
         self.drain(holder)
         self._windows.pop(holder, None)
@@ -132,12 +132,12 @@ class Credits:
         """Note that a run of this topic was stored: subscriptions that receive it after the commit count as fed."""
         self.fed |= self.full_on.get(topic, set()) & self.full
 
-    def fill_on(self, topic: Hashable, holder: Holder) -> None:
+    def fill_on(self, topic: Hashable, holder: CreditHolder) -> None:
         """Note that a subscription that receives rows of this topic after the commit is above its mark."""
         self.fill(holder)
         self.full_on.setdefault(topic, set()).add(holder)
 
-    def drain_on(self, topic: Hashable, holder: Holder) -> None:
+    def drain_on(self, topic: Hashable, holder: CreditHolder) -> None:
         self.drain(holder)
         full = self.full_on.get(topic)
         if full is not None:
@@ -159,7 +159,7 @@ class Credits:
         for holder in fed:
             self.hold(waiter, holder, count)
 
-    def hold(self, waiter: Waiter, holder: Holder, count: int = 1) -> None:
+    def hold(self, waiter: Waiter, holder: CreditHolder, count: int = 1) -> None:
         """Make a publisher wait for a full subscriber, unless that has used up its time and can be detached."""
         if holder not in self.full or (self._is_spent(holder) and self.detach(holder)):
             return
@@ -177,21 +177,21 @@ class Credits:
         if self._waits.pop(waiter, None) is not None:
             waiter.resume()
 
-    def detach(self, holder: Holder) -> bool:
+    def detach(self, holder: CreditHolder) -> bool:
         """Take a subscriber off the live path. Return False if it has no other source."""
         if not holder.detach():
             return False
         self.drain(holder)
         return True
 
-    def _leave(self, waiter: Waiter, wait: _Wait, holder: Holder) -> None:
+    def _leave(self, waiter: Waiter, wait: _Wait, holder: CreditHolder) -> None:
         wait.holders.discard(holder)
         if not wait.holders and self._waits.pop(waiter, None) is not None:
             waiter.resume()
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
-    def _is_spent(self, holder: Holder) -> bool:
+    def _is_spent(self, holder: CreditHolder) -> bool:
         window = self._windows.get(holder)
         if window is None:
             return False
@@ -208,7 +208,7 @@ class Credits:
         elapsed = now - (self._ticked or now)
         self._ticked = None
         slow = self._slow(now)
-        holding: dict[Holder, None] = {}
+        holding: dict[CreditHolder, None] = {}
         for waiter, wait in self._waits.items():
             few = len(wait.holders) <= max(1, wait.fed // FEW)
             # A connection that waits for itself holds no other back, as long as it drains.
@@ -221,7 +221,7 @@ class Credits:
         if self._waits:
             self._schedule()
 
-    def _slow(self, now: float) -> set[Holder]:
+    def _slow(self, now: float) -> set[CreditHolder]:
         """Return full subscribers below LEAST_RATE. Measured over several ticks, because bytes leave in bursts."""
         slow = set()
         for holder in self.full:
@@ -233,7 +233,7 @@ class Credits:
                 slow.add(holder)
         return slow
 
-    def _window(self, holder: Holder) -> Window:
+    def _window(self, holder: CreditHolder) -> Window:
         window = self._windows.get(holder)
         if window is None:
             window = self._windows[holder] = Window(self._window_s)

@@ -21,7 +21,7 @@ import structlog
 from raceway import config
 from raceway.errors import BusyError
 from raceway.model.buckets import Buckets
-from raceway.net.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Opened, Said
+from raceway.net.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Said, StreamOpened
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2 import Http2Limits
 from raceway.net.connection import HIGH_WATER, Connection, Gate
@@ -31,7 +31,17 @@ from raceway.net.timers import TICK_MS, TimerWheel
 
 log = structlog.get_logger("raceway.listen")
 
-__all__ = ["Call", "CallHead", "GrpcGate", "GrpcSession", "GrpcTcp", "Intake", "Methods", "ServerStream", "Status"]
+__all__ = [
+    "Call",
+    "CallHead",
+    "GrpcGate",
+    "GrpcSession",
+    "GrpcTcp",
+    "Methods",
+    "RequestStream",
+    "ServerStream",
+    "Status",
+]
 
 # Opaque data of our PING frames, 8 octets (RFC 9113, 6.7).
 KEEPALIVE = b"raceway!"
@@ -43,7 +53,7 @@ Handler = Callable[[Any, list[Call]], None]
 Verdict = tuple[Status, str]
 
 
-class Intake(Protocol):
+class RequestStream(Protocol):
     """Receiver of the requests of one bidirectional call."""
 
     def take(self, message: bytes) -> None: ...
@@ -54,7 +64,7 @@ class Intake(Protocol):
         """Handle the end of a call that the peer cancelled, or whose connection or deadline ended it."""
 
 
-StreamHandler = Callable[[Any, int, CallHead], Intake]
+StreamHandler = Callable[[Any, int, CallHead], RequestStream]
 
 
 class Methods:
@@ -208,7 +218,7 @@ class GrpcSession(Connection):
         codec.http2.may_reset = partial(gate.may_reset, self.network)
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
-        self._intakes: dict[int, Intake] = {}
+        self._intakes: dict[int, RequestStream] = {}
         # Streams without room: over their own limit, or (in order of waiting) because of the connection's limit.
         self._full: set[int] = set()
         self._held: OrderedDict[int, None] = OrderedDict()
@@ -224,7 +234,7 @@ class GrpcSession(Connection):
         self._asked: float | None = None
         self.handlers = {Arrivals: self._arrived}
         self._note_handlers: dict[type, Callable[[Any], None]] = {
-            Opened: self._opened, Said: self._said, Finished: self._finished, Gone: self._gone,
+            StreamOpened: self._opened, Said: self._said, Finished: self._finished, Gone: self._gone,
         }  # fmt: skip
 
     def start(self) -> None:
@@ -325,7 +335,7 @@ class GrpcSession(Connection):
             log.exception("gRPC handler failed", method=path, peer=self.id)
             self.refuse_many([call[0] for call in calls], Status.INTERNAL, "internal error")
 
-    def _opened(self, note: Opened) -> None:
+    def _opened(self, note: StreamOpened) -> None:
         verdict = self._verdict(note.head)
         if verdict is not None:
             self.refuse(note.stream, *verdict)

@@ -30,7 +30,7 @@ class Runtime:
 
     def __init__(
         self,
-        settings: config.Broker,
+        settings: config.BrokerSettings,
         loop: Clock,
         clock_us: Callable[[], int],
         counts: dict[str, int],

@@ -15,7 +15,7 @@ from raceway.net.sockets import set_send_buffer
 FULL_READ = 64 * 1024
 
 
-class Receiver(Protocol):
+class CodecReceiver(Protocol):
     """The receiving half of a codec: bytes in, events out. `pending`: bytes of an unfinished message."""
 
     @property
@@ -23,7 +23,7 @@ class Receiver(Protocol):
     def receive_data(self, data: bytes) -> Iterable[Any]: ...
 
 
-class Ended:
+class DiscardingReceiver:
     """Receiver of a closed connection: discards all input. Replacing the codec's receiver frees its buffers."""
 
     pending = 0
@@ -35,9 +35,9 @@ class Ended:
 class StreamProtocol(asyncio.Protocol):
     """Connects one transport to one session through the receiver of a codec."""
 
-    def __init__(self, gate: Gate[Any], receiver: Receiver) -> None:
+    def __init__(self, gate: Gate[Any], receiver: CodecReceiver) -> None:
         self._gate = gate
-        self._receiver: Receiver = receiver
+        self._receiver: CodecReceiver = receiver
         self._session: Connection | None = None
 
     @abstractmethod
@@ -62,7 +62,7 @@ class StreamProtocol(asyncio.Protocol):
         """Discard buffered and future input."""
         # Session and transport reference each other, so the garbage collector frees them late. A large unfinished
         # message must not stay in memory until then.
-        self._receiver = Ended()
+        self._receiver = DiscardingReceiver()
 
     def data_received(self, data: bytes) -> None:
         session = self._session

@@ -33,7 +33,7 @@ from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.opening import keep_format
-from raceway.pipeline.progress import Batch, Progress, TableProgress
+from raceway.pipeline.progress import BatchTimes, Progress, TableProgress
 from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
 from raceway.pipeline.spark import cores, said_by_us
@@ -51,7 +51,7 @@ AHEAD_ROWS = 16 * BUCKET_ROWS
 class Order:
     """Parameters of a run."""
 
-    settings: config.Pipeline
+    settings: config.PipelineSettings
     once: bool = False
     accept_loss: bool = False
     tables: Sequence[Derived] = registry.DERIVED
@@ -173,7 +173,7 @@ class Job:
         staged = [Staged(*row) for row in frame.collect()]
         if not staged:
             return
-        batch = Batch(
+        batch = BatchTimes(
             number=number, first=min(each.lo for each in staged), last=max(each.hi for each in staged),
             rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
         )  # fmt: skip
@@ -193,7 +193,7 @@ class Job:
         waiting = self._reader.committed() + 1 - self.lake.end()
         return self._ahead_rows < AHEAD_ROWS and waiting >= self.order.settings.max_records
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: BatchTimes) -> None:
         """Update every other table for this batch and earlier ones that were deferred."""
         began = time.monotonic()
 

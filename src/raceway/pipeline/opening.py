@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_lake(
-    folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None, *, quick: bool = False
+    folders: Folders, settings: config.PipelineSettings, extra: Mapping[str, str] | None = None, *, quick: bool = False
 ) -> Lake:
     """Open the tables with a new Spark session; a `quick` one starts faster and computes slower."""
     from raceway.pipeline.delta_lake import DeltaLake
@@ -28,7 +28,7 @@ def open_lake(
     return DeltaLake(spark, folders) if delta else ParquetLake(spark, folders)
 
 
-def open_files(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
+def open_files(folders: Folders, settings: config.PipelineSettings, extra: Mapping[str, str] | None = None) -> Lake:
     """Open the tables read-only, without Spark if their format allows it."""
     check_installed()
     if settings.format == "delta":
@@ -45,7 +45,7 @@ def keep_format(folders: Folders, form: str) -> None:
         write_file(Files(), folders.format, form.encode())
 
 
-def check_format(folders: Folders, settings: config.Pipeline) -> None:
+def check_format(folders: Folders, settings: config.PipelineSettings) -> None:
     """Raise ConfigError if the existing tables have another format, or if the location cannot hold this one."""
     kept = maybe_kept_format(folders)
     if kept is not None and kept != settings.format:

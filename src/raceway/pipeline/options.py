@@ -22,7 +22,7 @@ _KNOWN = {name.lower() for name in (*NAMES, *_INTERNAL)}
 
 
 @dataclass(frozen=True)
-class Options:
+class SourceOptions:
     """Parsed options. Pickled with the readers, so plain values only."""
 
     path: str
@@ -61,7 +61,7 @@ class Options:
         return end if self.ending_position in (None, LATEST) else min(end, int(str(self.ending_position)))
 
 
-def parse(options: Mapping[str, str]) -> Options:
+def parse(options: Mapping[str, str]) -> SourceOptions:
     """Parse Spark's options; keys are case-insensitive. Raises ConfigError naming the invalid one."""
     found = {key.lower(): value for key, value in options.items()}
     _check_names(options)
@@ -72,7 +72,7 @@ def parse(options: Mapping[str, str]) -> Options:
         raise ConfigError("startingTimestamp", "startingPosition is set too: choose one of them")
     if "endingposition" in found and "endingtimestamp" in found:
         raise ConfigError("endingTimestamp", "endingPosition is set too: choose one of them")
-    return Options(
+    return SourceOptions(
         path=path.removeprefix("file://"),
         selection=Selection(
             topics=_names(found.get("topics")),

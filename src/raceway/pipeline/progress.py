@@ -26,7 +26,7 @@ class TableProgress(msgspec.Struct, kw_only=True):
     parts: int = 0
 
 
-class Batch(msgspec.Struct, kw_only=True):
+class BatchTimes(msgspec.Struct, kw_only=True):
     """Positions `first` to `last` of one batch, and durations of its steps."""
 
     number: int
@@ -52,7 +52,7 @@ class Progress(msgspec.Struct, kw_only=True):
     batches: int = 0
     rows: int = 0
     lost_rows: int = 0
-    last_batch: Batch | None = None
+    last_batch: BatchTimes | None = None
     tables: dict[str, TableProgress] = {}
     error: str = ""
 

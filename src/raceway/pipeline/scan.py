@@ -33,7 +33,7 @@ Gap = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Span:
+class PositionSpan:
     """Positions from `start` to `stop`, exclusive."""
 
     start: int
@@ -42,11 +42,11 @@ class Span:
     def __len__(self) -> int:
         return max(0, self.stop - self.start)
 
-    def split(self, parts: int, least: int = 1) -> list[Span]:
+    def split(self, parts: int, least: int = 1) -> list[PositionSpan]:
         """Split into at most `parts` ranges of about equal length, none shorter than `least` unless alone."""
         count = max(1, min(parts, len(self) // least))
         edges = [self.start + len(self) * n // count for n in range(count + 1)]
-        return [Span(low, high) for low, high in pairwise(edges) if low < high]
+        return [PositionSpan(low, high) for low, high in pairwise(edges) if low < high]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _is_in(column: pa.Array, values: Iterable[str]) -> pa.Array:
 
 
 def read_span(
-    reader: Reader, span: Span, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
+    reader: Reader, span: PositionSpan, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read the selected rows of a range, with these columns of bronze, in batches of a suitable size.
 
@@ -153,7 +153,7 @@ def _reason(damage: Damage) -> str:
     return f"the file that followed {damage.file} is missing, or {damage.file} was truncated"
 
 
-def _whole(batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+def _whole(batches: Iterable[pa.RecordBatch], span: PositionSpan, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
     """Pass the batches on, recording positions of the range that none of them contains."""
     expected = span.start
     for batch in batches:
@@ -215,7 +215,7 @@ def first_at(reader: Reader, time_us: int) -> int:
     return end
 
 
-def within_bytes(reader: Reader, span: Span, limit: int) -> int:
+def within_bytes(reader: Reader, span: PositionSpan, limit: int) -> int:
     """The position to stop at so that about `limit` bytes of files are read, and at least one row."""
     reader.follow()
     left = float(limit)

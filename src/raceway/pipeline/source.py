@@ -46,8 +46,8 @@ from pyspark.sql.types import StructType
 
 from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
 from raceway.journal.read.reader import Reader
-from raceway.pipeline.options import Options, parse
-from raceway.pipeline.scan import Gap, Selection, Span, first_at, missing, read_span, within_bytes
+from raceway.pipeline.options import SourceOptions, parse
+from raceway.pipeline.scan import Gap, PositionSpan, Selection, first_at, missing, read_span, within_bytes
 from raceway.pipeline.staged import STAGED, write_staged
 from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
@@ -60,7 +60,7 @@ _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 class Range(InputPartition):
     """A range of positions and the selection of its rows. Positions from `lost_from` up to it are lost."""
 
-    span: Span
+    span: PositionSpan
     selection: Selection
     lost_from: int | None = None
 
@@ -113,25 +113,25 @@ def _columns(schema: StructType) -> list[str] | None:
 class JournalReader(DataSourceReader):
     """A batch: all rows committed when the query is planned."""
 
-    def __init__(self, options: Options, columns: list[str] | None) -> None:
+    def __init__(self, options: SourceOptions, columns: list[str] | None) -> None:
         self.options, self.columns = options, columns
         self.selection = options.selection
         self.at_least, self.below = 0, sys.maxsize  # positions that remain after filters
 
     def partitions(self) -> Sequence[InputPartition]:
         reader = Reader(self.options.folder)
-        span = Span(self.options.first(reader), self.options.end(reader))
+        span = PositionSpan(self.options.first(reader), self.options.end(reader))
         _check_first(reader, span, self.options)
         narrowed = self._narrowed(reader, span)
         return [Range(piece, self.selection) for piece in _pieces(narrowed, self.options)]
 
-    def _narrowed(self, reader: Reader, span: Span) -> Span:
+    def _narrowed(self, reader: Reader, span: PositionSpan) -> PositionSpan:
         start, stop = max(span.start, self.at_least, reader.first_position()), min(span.stop, self.below)
         if self.selection.from_us is not None:
             start = max(start, first_at(reader, self.selection.from_us))
         if self.selection.until_us is not None:
             stop = min(stop, first_at(reader, self.selection.until_us + 1))
-        return Span(start, max(start, stop))
+        return PositionSpan(start, max(start, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Range):  # Spark reads one partition even if there is none
@@ -195,7 +195,7 @@ def _maybe_us(value: Any) -> int | None:
 class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: continues at its offset, up to the last commit and the limit per trigger."""
 
-    def __init__(self, options: Options, columns: list[str] | None) -> None:
+    def __init__(self, options: SourceOptions, columns: list[str] | None) -> None:
         self.options, self.columns = options, columns
         self._target: int | None = None
         self._maybe_reader: Reader | None = None
@@ -233,7 +233,7 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.max_records:
             end = min(end, position + self.options.max_records)
         if self.options.max_bytes and end > position:
-            end = within_bytes(self._reader, Span(position, end), self.options.max_bytes)
+            end = within_bytes(self._reader, PositionSpan(position, end), self.options.max_bytes)
         border = end - end % (self.options.align_to or 1)
         return border if position < border and end < available else end
 
@@ -241,12 +241,12 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"0": self._reader.committed() + 1}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        span = Span(start["0"], end["0"])
+        span = PositionSpan(start["0"], end["0"])
         if not span:
             return []
         self._reader.follow()
         _check_first(self._reader, span, self.options)
-        left = Span(min(span.stop, max(span.start, self._reader.first_position())), span.stop)
+        left = PositionSpan(min(span.stop, max(span.start, self._reader.first_position())), span.stop)
         ranges = [Range(piece, self.options.selection) for piece in _pieces(left, self.options) or [left]]
         if left.start > span.start:
             ranges[0] = replace(ranges[0], lost_from=span.start)
@@ -257,7 +257,7 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self.options, self.columns)
 
 
-def _check_first(reader: Reader, span: Span, options: Options) -> None:
+def _check_first(reader: Reader, span: PositionSpan, options: SourceOptions) -> None:
     if span and span.start < reader.first_position() and options.fail_on_data_loss:
         raise _explained(TrimmedError(span.start, reader.first_position()))
 
@@ -266,13 +266,13 @@ def _explained(error: TrimmedError | MissingRowsError) -> JournalError:
     return JournalError(f"{error}; set the option failOnDataLoss to false to skip them")
 
 
-def _pieces(span: Span, options: Options) -> list[Span]:
+def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
     """Number of partitions: one per core, more for many rows, and one for a few."""
     cores = options.partitions or os.cpu_count() or 1
     return span.split(max(cores, -(-len(span) // MOST_ROWS)), LEAST_ROWS) if span else []
 
 
-def _read(partition: Range, options: Options, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(partition: Range, options: SourceOptions, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     reader = Reader(options.folder)
     gaps = partition.lost
     try:
@@ -287,13 +287,13 @@ def _read(partition: Range, options: Options, columns: list[str] | None) -> Iter
     except TrimmedError as error:
         if options.fail_on_data_loss:
             raise _explained(error) from error
-        rest = Span(min(error.first, partition.span.stop), partition.span.stop)
+        rest = PositionSpan(min(error.first, partition.span.stop), partition.span.stop)
         lost_from = partition.span.start if partition.lost_from is None else partition.lost_from
         yield from _read(replace(partition, span=rest, lost_from=lost_from), options, columns)
     finally:
         reader.close()
 
 
-def _check_whole(reader: Reader, gaps: list[Gap], options: Options) -> None:
+def _check_whole(reader: Reader, gaps: list[Gap], options: SourceOptions) -> None:
     if gaps and options.fail_on_data_loss:
         raise _explained(missing(reader, gaps))

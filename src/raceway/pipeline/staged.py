@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.config import MIB
-from raceway.pipeline.scan import Gap, Span, gathered
+from raceway.pipeline.scan import Gap, PositionSpan, gathered
 from raceway.wires.captures.columns import BRONZE, REJECTED_TOPIC
 
 ROW_GROUP_ROWS = 65_536
@@ -41,7 +41,7 @@ DICTIONARY = [
 _UNORDERED = {"message_id", "forwarded_id", "parent_id", "correlation_id", "payload"}
 
 
-def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> pa.RecordBatch:
+def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: PositionSpan, gaps: list[Gap]) -> pa.RecordBatch:
     """Write the rows of a range and return the row that describes the file. Without rows there is no file."""
     rows = last_us = rejected = 0
     writer: pq.ParquetWriter | None = None

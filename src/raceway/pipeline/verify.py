@@ -21,7 +21,7 @@ from raceway.pipeline import registry
 from raceway.pipeline.jobs import lost_rows
 from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions
 from raceway.pipeline.query import Tables
-from raceway.pipeline.scan import Gap, Span
+from raceway.pipeline.scan import Gap, PositionSpan
 from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
 from raceway.wires.captures.columns import BRONZE
 
@@ -71,7 +71,7 @@ class TableVerdict(msgspec.Struct, kw_only=True):
         return not self.doubled_keys and self.expected in (None, self.rows) and not self.differing
 
 
-class Verdict(msgspec.Struct, kw_only=True):
+class TableCheck(msgspec.Struct, kw_only=True):
     journal: Journaled
     tables: list[TableVerdict]
 
@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 def verify(
     lake: Lake, tables: Tables, *, full: bool = False, advance: Callable[[int], None] = lambda _: None
-) -> Verdict:
+) -> TableCheck:
     """Verify everything; `full` also recomputes every table from all of bronze and compares row by row.
 
     Reads a stable part of the journal: rows that a running pipeline has not processed yet are only counted.
@@ -97,7 +97,7 @@ def verify(
     if full:
         for verdict, table in zip(verdicts[len(verdicts) - len(registry.DERIVED) :], registry.DERIVED, strict=True):
             verdict.differing = differing_rows(lake, table)
-    return Verdict(journal=journal, tables=verdicts)
+    return TableCheck(journal=journal, tables=verdicts)
 
 
 def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]) -> Journaled:
@@ -109,19 +109,19 @@ def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]
     found.imported = sum(lake.notes.of(MESSAGES, part).rows for part in parts if not maybe_positions(part))
     first = min((positions[0] for part in parts if (positions := maybe_positions(part))), default=0)
     for start in range(first, end, WINDOW):
-        span = Span(start, min(start + WINDOW, end))
+        span = PositionSpan(start, min(start + WINDOW, end))
         _compare_window(found, lake, reader, span, lost)
         advance(len(span))
     return found
 
 
-def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: Span, lost: Sequence[Gap]) -> None:
+def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: PositionSpan, lost: Sequence[Gap]) -> None:
     bronze = _bronze_positions(lake, span)
     once, times = np.unique(bronze, return_counts=True)
     _count(found, "doubled", once[times > 1])
     found.older += int(np.sum(once < found.compared_from))
     once = once[once >= found.compared_from]
-    expected, control = _journal_positions(reader, Span(max(span.start, found.compared_from), span.stop))
+    expected, control = _journal_positions(reader, PositionSpan(max(span.start, found.compared_from), span.stop))
     found.rows += len(expected)
     found.control += control
     found.in_bronze += len(once)
@@ -138,7 +138,7 @@ def _count(found: Journaled, kind: str, positions: Positions) -> None:
     setattr(found, f"first_{kind}", [*shown, *(int(p) for p in positions[: SHOWN - len(shown)])])
 
 
-def _journal_positions(reader: Reader, span: Span) -> tuple[Positions, int]:
+def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, int]:
     """Positions of rows other than control rows, and the number of control rows."""
     kept: list[Positions] = [np.empty(0, np.int64)]
     control = 0
@@ -149,11 +149,11 @@ def _journal_positions(reader: Reader, span: Span) -> tuple[Positions, int]:
     return np.concatenate(kept), control
 
 
-def _bronze_positions(lake: Lake, span: Span) -> Positions:
+def _bronze_positions(lake: Lake, span: PositionSpan) -> Positions:
     return np.concatenate([np.empty(0, np.int64), *_bronze_batches(lake, span)])
 
 
-def _bronze_batches(lake: Lake, span: Span) -> Iterator[Positions]:
+def _bronze_batches(lake: Lake, span: PositionSpan) -> Iterator[Positions]:
     parts = [part for part in lake.parts(MESSAGES) if (p := maybe_positions(part)) and _overlaps(p, span)]
     if not isinstance(lake, ParquetLake):
         rows = lake.frame(MESSAGES, parts).where(f"sequence >= {span.start} and sequence < {span.stop}")
@@ -166,7 +166,7 @@ def _bronze_batches(lake: Lake, span: Span) -> Iterator[Positions]:
         yield rows.to_table(filter=wanted).column("sequence").to_numpy()
 
 
-def _overlaps(positions: tuple[int, int], span: Span) -> bool:
+def _overlaps(positions: tuple[int, int], span: PositionSpan) -> bool:
     return positions[0] < span.stop and positions[1] >= span.start
 
 

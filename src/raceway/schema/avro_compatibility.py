@@ -27,12 +27,12 @@ PROMOTIONS = {
 def refusals(reader: Node, writer: Node) -> list[str]:
     """List why `reader` cannot read what was written with `writer`; empty if it can."""
     try:
-        return _Comparison(Effort(), Compared()).compare(reader, writer, "")
+        return _AvroComparison(Effort(), Compared()).compare(reader, writer, "")
     except (TooIntricateError, RecursionError):
         return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
-class _Comparison:
+class _AvroComparison:
     """A comparison of two schemas, with a step budget."""
 
     def __init__(self, effort: Effort, compared: Compared) -> None:
@@ -81,7 +81,7 @@ class _Comparison:
     def _into_union(self, reader: Node, writer: Node, path: str) -> list[str]:
         """Find a branch of the reader's union that reads the writer's type."""
         for branch in reader.branches:
-            if not _Comparison(self._effort, Compared(self._compared)).compare(branch, writer, ""):
+            if not _AvroComparison(self._effort, Compared(self._compared)).compare(branch, writer, ""):
                 return []
         return [f"{path or '/'}: no branch of the reader's union reads {writer.label}"]
 

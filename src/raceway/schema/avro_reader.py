@@ -18,7 +18,7 @@ _name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 def read_schema(document: Any, used: Sequence[Any] = ()) -> Node:
     """Parse a definition. `used` are documents that define names for it, each after those it uses itself. Raises
     SchemaInvalidError."""
-    reader = _Reader()
+    reader = _AvroParser()
     for each in used:
         reader.read(each, "", "")
     node = reader.read(document, "", "")
@@ -26,7 +26,7 @@ def read_schema(document: Any, used: Sequence[Any] = ()) -> Node:
     return node
 
 
-class _Reader:
+class _AvroParser:
     """Parser that knows the names defined so far."""
 
     def __init__(self) -> None:

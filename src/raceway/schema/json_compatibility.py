@@ -57,13 +57,13 @@ def refusals(reader: Any, writer: Any) -> list[str]:
     if _equal(reader, writer):
         return []
     try:
-        comparison = _Comparison(References(reader), References(writer), Effort(), Compared())
+        comparison = _JsonComparison(References(reader), References(writer), Effort(), Compared())
         return comparison.compare(reader, writer, "")[:MAX_REASONS]
     except (TooIntricateError, RecursionError):
         return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
-class _Comparison:
+class _JsonComparison:
     """A comparison of two schemas, with a step budget."""
 
     def __init__(self, reader: References, writer: References, effort: Effort, compared: Compared) -> None:
@@ -203,13 +203,13 @@ class _Comparison:
     def _same(self, ours: list[Any], theirs: list[Any]) -> bool:
         """Report whether the alternatives are equal, in order, including what they refer to."""
         return ours == theirs and all(
-            self._reads(a, b) and _Comparison(self._writer, self._reader, self._effort, Compared())._reads(b, a)
+            self._reads(a, b) and _JsonComparison(self._writer, self._reader, self._effort, Compared())._reads(b, a)
             for a, b in zip(ours, theirs, strict=True)
         )
 
     def _reads(self, reader: Any, writer: Any) -> bool:
         """Compare on trial."""
-        trial = _Comparison(self._reader, self._writer, self._effort, Compared(self._compared))
+        trial = _JsonComparison(self._reader, self._writer, self._effort, Compared(self._compared))
         return not trial.compare(reader, writer, "")
 
 

@@ -27,7 +27,7 @@ class Plain(Definition):
         return []
 
 
-class Bytes(Plain):
+class AnyBytes(Plain):
     """Any bytes."""
 
     schema_type: ClassVar[SchemaType] = "bytes"

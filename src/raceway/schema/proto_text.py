@@ -67,11 +67,11 @@ class ProtoFile(NamedTuple):
 
 def read_file(text: str) -> ProtoFile:
     """Parse a file. Raises SchemaInvalidError with the line if it is malformed."""
-    reader = _Reader(text)
+    reader = _ProtoParser(text)
     return ProtoFile(reader.file(), reader.notes)
 
 
-class _Reader:
+class _ProtoParser:
     """Recursive-descent parser."""
 
     def __init__(self, text: str) -> None:

@@ -257,7 +257,7 @@ def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _announced(journal: config.Journal, urls: dict[str, str]) -> Iterator[None]:
+def _announced(journal: config.JournalSettings, urls: dict[str, str]) -> Iterator[None]:
     """Keep `raceway.json` in the data folder during the context, so that commands find the bus."""
     if journal.durability == "memory":
         yield

@@ -101,7 +101,7 @@ STATUSES = {
 }
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True):
     """An error: `code` is for programs (manual: reference/errors), `message` for people. A message that violates its
     topic's schema has `details`: reason, subject, version, path and rule."""
 
@@ -110,10 +110,10 @@ class Fault(msgspec.Struct, frozen=True):
     details: dict[str, Any] | None = None
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     """The body of every error response."""
 
-    error: Fault
+    error: ErrorBody
 
 
 def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Response:

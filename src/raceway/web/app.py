@@ -14,7 +14,7 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.web.answers import refusal
-from raceway.web.asking import Desk
+from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
 from raceway.web.doorman import Doorman
@@ -33,9 +33,9 @@ from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.routing import Route, checked, routes_of
+from raceway.web.routing import WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
-from raceway.web.seneca import SenecaRoutes, ServiceTable
+from raceway.web.seneca import SenecaRoutes, ServiceDirectory
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
 from raceway.web.topics import TopicRoutes
@@ -51,7 +51,7 @@ def build_app(
     broker: Broker,
     hosts: tuple[str, ...],
     admin_token: str = "",
-    services: ServiceTable | None = None,
+    services: ServiceDirectory | None = None,
     listen: config.Listen = USUAL,
     streams: EventStreams | None = None,
     doors: Mapping[str, int] | None = None,
@@ -66,10 +66,10 @@ def build_app(
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
     """
     streams = streams or EventStreams(broker, listen.http)
-    live, desk = Live(broker), Desk(broker.journal, data)
+    live, desk = Live(broker), QueryPool(broker.journal, data)
 
     doorman = Doorman(broker.security, admin_token)
-    routes: list[Route] = []
+    routes: list[WebRoute] = []
     # Messages come before topics, whose names may contain slashes.
     groups = [
         HealthRoutes(broker, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),

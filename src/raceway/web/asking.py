@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from raceway.errors import BusyError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal
-from raceway.journal.query.search import Rows
+from raceway.journal.query.search import SearchedRows
 from raceway.journal.read.reader import Reader
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ NICENESS = 10
 PR_SET_PDEATHSIG = 1
 
 
-class Desk:
+class QueryPool:
     """Runs queries, a few at a time. `data` is the folder of the journal, unused if that is in memory."""
 
     def __init__(self, journal: Journal, data: Path | None) -> None:
@@ -49,7 +49,7 @@ class Desk:
         """Return the result of `work`, run in a thread. Raises BusyError if too many are waiting."""
         return await self._submit(self._threads, work)
 
-    async def look(self, ask: Callable[Concatenate[Rows, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def look(self, ask: Callable[Concatenate[SearchedRows, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `ask(journal, …)`, run in the other process. `ask` must be a module-level function;
         arguments and result are pickled. Raises BusyError if too many are waiting."""
         if self._folder is None:
@@ -133,7 +133,7 @@ def _settle(parent: int) -> None:
         os._exit(0)
 
 
-def _look(folder: Path, ask: Callable[[Rows], T]) -> T:
+def _look(folder: Path, ask: Callable[[SearchedRows], T]) -> T:
     journal = _opened.get(folder)
     if journal is None:
         journal = _opened[folder] = _Files(folder)
@@ -141,9 +141,9 @@ def _look(folder: Path, ask: Callable[[Rows], T]) -> T:
     return ask(journal)
 
 
-def _called(ask: Callable[..., T], args: Sequence[Any], kwargs: dict[str, Any], journal: Rows) -> T:
+def _called(ask: Callable[..., T], args: Sequence[Any], kwargs: dict[str, Any], journal: SearchedRows) -> T:
     return ask(journal, *args, **kwargs)
 
 
-def _nothing(journal: Rows) -> None:
+def _nothing(journal: SearchedRows) -> None:
     """Do nothing: the journal was opened by the call."""

@@ -34,7 +34,7 @@ READ_ROWS = 200
 RETRY_MS = 1000
 
 
-class Shown(NamedTuple):
+class ShownCommit(NamedTuple):
     """Publishes of one commit: (offset, JSON) of each, and the offset after the commit."""
 
     rows: list[tuple[int, bytes]]
@@ -51,10 +51,10 @@ class EventStream:
         self.closed = False
         self.changed = asyncio.Event()
         self._sent = dict(self.edges)
-        self._waiting: deque[tuple[Topic, Shown]] = deque()
+        self._waiting: deque[tuple[Topic, ShownCommit]] = deque()
         self._waiting_bytes, self._limit = 0, limit
 
-    def offer(self, topic: Topic, first: int, show: Callable[[Form], Shown]) -> None:
+    def offer(self, topic: Topic, first: int, show: Callable[[Form], ShownCommit]) -> None:
         """Take committed rows from `first` on, if they are the next ones and there is room."""
         edge = self.edges[topic]
         if first < edge:  # earlier rows could not be stored: their offsets are assigned again
@@ -103,9 +103,9 @@ class Tail:
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         first = batch.item("offset", rows[0])
         self.end = first + len(rows)
-        made: dict[Form, Shown] = {}
+        made: dict[Form, ShownCommit] = {}
 
-        def show(form: Form) -> Shown:
+        def show(form: Form) -> ShownCommit:
             if form not in made:
                 made[form] = _shown(batch, rows, form, self.end)
             return made[form]
@@ -117,13 +117,13 @@ class Tail:
         """Do nothing: uncommitted rows were not shown."""
 
 
-def _shown(batch: Batch, rows: Sequence[int], form: Form, stop: int) -> Shown:
+def _shown(batch: Batch, rows: Sequence[int], form: Form, stop: int) -> ShownCommit:
     """Encode the publishes among these rows; requests are skipped."""
     chosen = [row for row in rows if batch.item("kind", row) == PUBLISH]
     lines = [
         (batch.item("offset", row), encode_line(shown(_columns(batch, row), form))) for row in chosen
     ]  # fmt: skip
-    return Shown(lines, stop, sum(len(line) for _, line in lines))
+    return ShownCommit(lines, stop, sum(len(line) for _, line in lines))
 
 
 def _columns(batch: Batch, row: int) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _columns(batch: Batch, row: int) -> dict[str, Any]:
 
 
 class EventStreams:
-    def __init__(self, broker: Broker, settings: config.HttpDoor) -> None:
+    def __init__(self, broker: Broker, settings: config.HttpDoorSettings) -> None:
         self._broker, self.settings = broker, settings
         self._tails: dict[Topic, Tail] = {}
         self._open: set[EventStream] = set()
@@ -208,7 +208,7 @@ class EventStreams:
         stream.edges[topic] = found.stop
         return stream.events(topic, found.rows, found.stop)
 
-    def _read(self, topic: Topic, offset: int, form: Form) -> Shown | int | None:
+    def _read(self, topic: Topic, offset: int, form: Form) -> ShownCommit | int | None:
         """Read rows up to the first gap; return the first remaining offset if there is a gap here, None if nothing is
         left. Runs in another thread."""
         rows = read_rows(self._broker.journal, topic, offset, READ_ROWS, self.settings.stream_bytes)
@@ -218,7 +218,7 @@ class EventStreams:
             return int(rows[0]["offset"])
         rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
         lines = [(row["offset"], encode_line(shown(row, form))) for row in rows if row["kind"] == PUBLISH.decode()]
-        return Shown(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
+        return ShownCommit(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
 
 
 class EventResponse(Response):

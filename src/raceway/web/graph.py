@@ -13,7 +13,7 @@ from msgspec import Meta
 from raceway.broker.broker import Broker
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Flows, recent_flows
-from raceway.web.asking import Desk
+from raceway.web.asking import QueryPool
 from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
 from raceway.web.routing import LOOKUP, Routes, get
 
@@ -44,7 +44,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class GraphRoutes(Routes):
-    def __init__(self, broker: Broker, data: Path | None, desk: Desk) -> None:
+    def __init__(self, broker: Broker, data: Path | None, desk: QueryPool) -> None:
         self._broker, self._data, self._desk = broker, data, desk
 
     @get("/api/graph", LOOKUP, "bus")

@@ -12,10 +12,10 @@ from raceway.broker.broker import Broker
 from raceway.errors import JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
-from raceway.web.asking import Desk
+from raceway.web.asking import QueryPool
 from raceway.web.metrics import exposition
 from raceway.web.routing import LOOKUP, OPEN, TEXT, Answered, Routes, get
-from raceway.web.seneca import ServiceTable
+from raceway.web.seneca import ServiceDirectory
 
 # Number of newest segments shown.
 SEGMENTS = 200
@@ -43,7 +43,7 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class HealthRoutes(Routes):
-    def __init__(self, broker: Broker, services: ServiceTable | None, data: Path | None, desk: Desk) -> None:
+    def __init__(self, broker: Broker, services: ServiceDirectory | None, data: Path | None, desk: QueryPool) -> None:
         self._broker, self._services, self._data, self._desk = broker, services, data, desk
 
     @get("/healthz", OPEN, "bus")

@@ -22,12 +22,12 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownError, UnknownMessageError, UnknownTopicError
-from raceway.journal.query.search import LARGEST, Criteria, Rows, search
+from raceway.journal.query.search import LARGEST, Criteria, SearchedRows, search
 from raceway.journal.query.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
 from raceway.web.answers import principal_of
-from raceway.web.asking import Desk
+from raceway.web.asking import QueryPool
 from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED
 from raceway.web.routing import BYTES, CONSUME, CONSUME_ALL, Routes, get
@@ -42,7 +42,7 @@ BEFORE = Meta(description="Continue below this position, from `before` of the pr
 SINCE = Meta(description="Only messages at or after this time.", ge=0, extra=CLAMPED)
 
 
-class Search(Criteria, frozen=True, kw_only=True):
+class SearchQuery(Criteria, frozen=True, kw_only=True):
     """Search criteria and limits."""
 
     before: Annotated[int, BEFORE] | None = None
@@ -50,7 +50,7 @@ class Search(Criteria, frozen=True, kw_only=True):
     budget: Annotated[int, Meta(description="Maximum number of rows to search.", ge=1, le=1_000_000)] = 200_000
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the journal. A long payload is truncated; `payload_bytes` is its full size."""
 
     sequence: int
@@ -86,7 +86,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Messages, newest first. `scanned` rows between `oldest` and `newest` were searched; `before` is where to
     continue, null at the end."""
 
-    messages: list[Message]
+    messages: list[MessageRow]
     scanned: int
     before: int | None
     oldest: int
@@ -100,7 +100,7 @@ class LatestQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Latest(msgspec.Struct, frozen=True):
     """Publishes and requests of one topic, newest first; answers have no offset. `total`: number of stored ones."""
 
-    messages: list[Message]
+    messages: list[MessageRow]
     total: int
 
 
@@ -119,16 +119,16 @@ class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageRoutes(Routes):
-    def __init__(self, broker: Broker, desk: Desk, doorman: Doorman, settings: config.HttpDoor) -> None:
+    def __init__(self, broker: Broker, desk: QueryPool, doorman: Doorman, settings: config.HttpDoorSettings) -> None:
         self._broker, self._desk, self._doorman, self._settings = broker, desk, doorman, settings
 
     @get("/api/messages", CONSUME_ALL, "messages")
-    async def messages(self, query: Search) -> Page:
+    async def messages(self, query: SearchQuery) -> Page:
         """Search messages, newest first, within a limit of rows."""
         return await self._desk.look(_page, query, self._hidden())
 
     @get("/api/messages/{position}", CONSUME_ALL, "messages")
-    async def message(self, position: str) -> Message:
+    async def message(self, position: str) -> MessageRow:
         """A message by its position."""
         return shown(await self._read(position), SHOWN_BYTES)
 
@@ -185,14 +185,14 @@ class MessageRoutes(Routes):
         return row
 
 
-def shown(row: dict[str, Any], payload_bytes: int) -> Message:
+def shown(row: dict[str, Any], payload_bytes: int) -> MessageRow:
     """Return a row with at most `payload_bytes` of its payload."""
     payload = row.get("payload") or b""
-    given = {name: value for name, value in row.items() if name in Message.__struct_fields__ and value is not None}
+    given = {name: value for name, value in row.items() if name in MessageRow.__struct_fields__ and value is not None}
     given["attributes"] = dict(row.get("attributes") or ())
     given["correlation_id"] = row.get("correlation_id") or row.get("message_id")
     given.pop("payload", None)
-    return Message(payload_bytes=len(payload), **given, **_text(payload, payload_bytes))
+    return MessageRow(payload_bytes=len(payload), **given, **_text(payload, payload_bytes))
 
 
 def _text(payload: bytes, limit: int) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _text(payload: bytes, limit: int) -> dict[str, Any]:
 # ---- in the other process: payloads are truncated here, before they are transferred ------------------------------
 
 
-def _page(journal: Rows, asked: Search, hidden: frozenset[str]) -> Page:
+def _page(journal: SearchedRows, asked: SearchQuery, hidden: frozenset[str]) -> Page:
     found = search(
         journal, asked, before=asked.before, limit=asked.limit, max_rows=asked.budget, max_s=LONGEST_S, hidden=hidden
     )
@@ -217,16 +217,16 @@ def _page(journal: Rows, asked: Search, hidden: frozenset[str]) -> Page:
     )  # fmt: skip
 
 
-def _latest(journal: Rows, kept: dict[str, tuple[int, int]], limit: int) -> list[Message]:
+def _latest(journal: SearchedRows, kept: dict[str, tuple[int, int]], limit: int) -> list[MessageRow]:
     """Return the latest messages by the index of each topic, independent of the journal's size."""
-    found: list[Message] = []
+    found: list[MessageRow] = []
     for name, (first, end) in kept.items():
         with contextlib.suppress(TrimmedError):  # removed by retention in the meantime
             found += _from_offset(journal, name, max(first, end - limit), end)
     return sorted(found, key=lambda message: message.sequence, reverse=True)[:limit]
 
 
-def _from_offset(journal: Rows, topic: str, offset: int, end: int) -> Iterator[Message]:
+def _from_offset(journal: SearchedRows, topic: str, offset: int, end: int) -> Iterator[MessageRow]:
     """Yield messages from an offset on, in several reads if one reaches its limit of bytes."""
     while offset < end:
         rows = [row for batch in journal.read_topic(topic, offset, end - offset) for row in batch.to_pylist()]
@@ -236,7 +236,7 @@ def _from_offset(journal: Rows, topic: str, offset: int, end: int) -> Iterator[M
         offset = rows[-1]["offset"] + 1
 
 
-def _row(journal: Rows, text: str) -> dict[str, Any]:
+def _row(journal: SearchedRows, text: str) -> dict[str, Any]:
     """Return the row at a position. Raises MalformedError, UnknownMessageError."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise MalformedError(f"{text!r} is not a position")
@@ -252,7 +252,12 @@ def _row(journal: Rows, text: str) -> dict[str, Any]:
 
 
 def _search(
-    journal: Rows, wanted: str, rows: int, since_us: int | None, until_us: int | None, topic: tuple[str, int] | None
+    journal: SearchedRows,
+    wanted: str,
+    rows: int,
+    since_us: int | None,
+    until_us: int | None,
+    topic: tuple[str, int] | None,
 ) -> tuple[Trace | None, int]:
     """Return the trace, if found, and how many rows were searched."""
     search = search_of(journal, rows)

@@ -10,7 +10,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import generate_latest
 
 from raceway.broker.broker import Broker
-from raceway.web.seneca import ServiceTable
+from raceway.web.seneca import ServiceDirectory
 
 # Prometheus name to the meter's name, which follows MB, and help text. Labels are few and fixed.
 COUNTERS = {
@@ -101,7 +101,7 @@ FURTHEST = 100
 class BusCollector:
     """Collector that reads all metrics on each scrape; nothing is kept between scrapes."""
 
-    def __init__(self, broker: Broker, services: ServiceTable | None) -> None:
+    def __init__(self, broker: Broker, services: ServiceDirectory | None) -> None:
         self._broker, self._services = broker, services
 
     def collect(self) -> Iterable[Metric]:
@@ -195,7 +195,7 @@ def _health_gauge(name: str, value: int) -> Metric:
     return GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=figure)
 
 
-def exposition(broker: Broker, services: ServiceTable | None = None) -> bytes:
+def exposition(broker: Broker, services: ServiceDirectory | None = None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BusCollector(broker, services))
     return generate_latest(registry)

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from raceway import __version__
-from raceway.web.answers import Refusal
-from raceway.web.routing import JSON, LOOKUP, Operation, Route, Routes, get
+from raceway.web.answers import ErrorAnswer
+from raceway.web.routing import JSON, LOOKUP, Operation, Routes, WebRoute, get
 
 REFERENCE = "#/components/schemas/{name}"
 PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}}
@@ -23,7 +23,7 @@ PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
 class DocumentRoutes(Routes):
     """The document of `routes`, and of its own."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[WebRoute]) -> None:
         self._routes = routes
 
     @get("/api/openapi.json", LOOKUP, "bus")
@@ -36,13 +36,13 @@ class DocumentRoutes(Routes):
         return describe(documented(self._routes))
 
 
-def documented(routes: Iterable[Route]) -> list[Operation]:
+def documented(routes: Iterable[WebRoute]) -> list[Operation]:
     return [each for route in routes for each in route.operations.values() if each.tag]
 
 
 def describe(operations: list[Operation]) -> dict[str, Any]:
     """Return the document."""
-    types = [Refusal, *(kind for each in operations for kind in (each.body, each.answer) if kind)]
+    types = [ErrorAnswer, *(kind for each in operations for kind in (each.body, each.answer) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -81,7 +81,7 @@ def _operation(path: str, operation: Operation, by_type: dict[Any, Any]) -> dict
     responses: dict[str, Any] = {
         status: {"description": said, "content": {operation.media_type: answer}} for status, said in statuses.items()
     }
-    refused = {"description": "Error", "content": {JSON: {"schema": by_type[Refusal]}}}
+    refused = {"description": "Error", "content": {JSON: {"schema": by_type[ErrorAnswer]}}}
     responses |= dict.fromkeys(("4XX", "502", "503", "504"), refused)
     if "503" in statuses:
         responses["503"] = {"description": "Not ready", "content": {JSON: answer}}

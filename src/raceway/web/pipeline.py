@@ -19,7 +19,7 @@ from msgspec import Meta
 from raceway.errors import UnknownTableError
 from raceway.journal.contract import Journal
 from raceway.journal.lock import is_alive
-from raceway.web.asking import Desk
+from raceway.web.asking import QueryPool
 from raceway.web.routing import CONSUME_ALL, LOOKUP, Routes, get
 
 # Maximum length of a cell in a preview.
@@ -45,7 +45,7 @@ class Counted(msgspec.Struct, frozen=True):
     parts: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The pipeline's last progress report. `position` is the first one not in the tables, `committed` the journal's
     last one at that time; `lost_rows` were removed by retention before they were read."""
 
@@ -76,7 +76,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """State of the pipeline. `progress` is null if it never ran here. `behind` counts the positions of the journal that
     are not in the tables yet."""
 
-    progress: Progress | None
+    progress: PipelineProgress | None
     is_running: bool
     behind: int
     tables: list[TableRow]
@@ -97,7 +97,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class PipelineRoutes(Routes):
-    def __init__(self, data: Path | None, journal: Journal, desk: Desk) -> None:
+    def __init__(self, data: Path | None, journal: Journal, desk: QueryPool) -> None:
         self._data, self._journal, self._desk = data, journal, desk
 
     @get("/api/pipeline", LOOKUP, "pipeline")
@@ -124,11 +124,11 @@ def _pipeline(data: Path | None, end: int) -> Pipeline:
     return Pipeline(progress=progress, is_running=is_running, behind=behind, tables=tables)
 
 
-def _maybe_progress(data: Path | None) -> Progress | None:
+def _maybe_progress(data: Path | None) -> PipelineProgress | None:
     if data is None:
         return None
     try:
-        return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=Progress)
+        return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=PipelineProgress)
     except (OSError, msgspec.DecodeError):  # missing, or not written by a pipeline
         return None
 

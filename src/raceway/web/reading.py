@@ -70,7 +70,7 @@ class TopicMessages(msgspec.Struct, frozen=True, omit_defaults=True, rename={"be
 
 
 class TopicReadRoutes(Routes):
-    def __init__(self, broker: Broker, settings: config.HttpDoor, streams: EventStreams) -> None:
+    def __init__(self, broker: Broker, settings: config.HttpDoorSettings, streams: EventStreams) -> None:
         self._broker, self._settings, self._streams = broker, settings, streams
 
     @get("/topics/{name:path}", CONSUME, "door")

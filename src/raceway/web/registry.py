@@ -72,7 +72,7 @@ def changing(change: Change) -> Change:
     return changed
 
 
-class Sent(NamedTuple):
+class SentSchema(NamedTuple):
     """The schema in a request."""
 
     schema_type: str
@@ -303,13 +303,13 @@ class RegistryRoutes(Routes):
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
-    async def _sent(self, request: Request) -> Sent:
+    async def _sent(self, request: Request) -> SentSchema:
         body = await read_json(request, self._body_limit)
         schema, schema_type = body.get("schema"), body.get("schemaType") or "AVRO"
         if not isinstance(schema, str) or not isinstance(schema_type, str):
             raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a string")
         references = references_of(body.get("references") or [])
-        found = Sent(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
+        found = SentSchema(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
         await definition_read(self._broker, *found)
         return found
 

@@ -199,7 +199,7 @@ class Routes:
                 yield Bound(operation, getattr(self, name), self.form)
 
 
-class Route(routing.Route):
+class WebRoute(routing.Route):
     """A path with the handlers of its methods. HEAD is like GET."""
 
     def __init__(self, path: str, bound: Sequence[Bound]) -> None:
@@ -229,18 +229,18 @@ class Route(routing.Route):
             return form.refused(error)
 
 
-def routes_of(groups: Iterable[Routes]) -> list[Route]:
+def routes_of(groups: Iterable[Routes]) -> list[WebRoute]:
     """Return the routes that groups declare, in the order in which their paths are matched."""
     by_path: dict[str, list[Bound]] = {}
     for group in groups:
         for bound in group.bound():
             by_path.setdefault(bound.operation.path, []).append(bound)
-    return [Route(path, bound) for path, bound in by_path.items()]
+    return [WebRoute(path, bound) for path, bound in by_path.items()]
 
 
-def checked(routes: Sequence[Any]) -> Sequence[Route]:
+def checked(routes: Sequence[Any]) -> Sequence[WebRoute]:
     """Return the routes. Raises TypeError for one that is declared without access."""
     for route in routes:
-        if not isinstance(route, Route):
+        if not isinstance(route, WebRoute):
             raise TypeError(f"route {getattr(route, 'path', route)} has no access: see web/routing.py")
     return routes

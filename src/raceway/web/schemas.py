@@ -28,7 +28,7 @@ SUBJECT = "/api/schemas/{subject:path}"
 VERSION, TOPIC = f"{SUBJECT}/versions/{{version}}", "/api/topic-schemas/{topic:path}"
 
 
-class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DefinitionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A definition to register or check: as text, or as base64."""
 
     type: str
@@ -98,7 +98,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     is_new_version: bool | UnsetType = UNSET
 
 
-class Versions(msgspec.Struct, frozen=True):
+class VersionList(msgspec.Struct, frozen=True):
     subject: str
     mode: str
     versions: list[Version]
@@ -166,12 +166,12 @@ class SchemaRoutes(Routes):
         return self._shown(found, mode=self._schemas.mode(subject))
 
     @get(f"{SUBJECT}/versions", READ_SCHEMAS, "schemas")
-    async def versions(self, subject: str, query: DeletedQuery) -> Versions:
+    async def versions(self, subject: str, query: DeletedQuery) -> VersionList:
         """Versions of a subject."""
         rows = [self._described(version) for version in self._schemas.versions(subject, query.deleted)]
-        return Versions(subject, self._schemas.mode(subject), rows)
+        return VersionList(subject, self._schemas.mode(subject), rows)
 
-    @post(f"{SUBJECT}/versions", MANAGE_SCHEMA, "schemas", body=Definition, statuses=(200, 201))
+    @post(f"{SUBJECT}/versions", MANAGE_SCHEMA, "schemas", body=DefinitionBody, statuses=(200, 201))
     async def register(self, request: Request, subject: str) -> Answered[Version]:
         """Register a version."""
         self._broker.journal.check_writable()
@@ -183,7 +183,7 @@ class SchemaRoutes(Routes):
         await committed(self._broker)
         return Answered(self._shown(version, is_new_version=is_new), 201 if is_new else 200)
 
-    @post(f"{SUBJECT}/check", READ_SCHEMAS, "schemas", body=Definition)
+    @post(f"{SUBJECT}/check", READ_SCHEMAS, "schemas", body=DefinitionBody)
     async def check(self, request: Request, subject: str) -> Compatibility:
         """Check whether a definition is compatible as the next version."""
         sent = await self._definition(request)
@@ -270,8 +270,8 @@ class SchemaRoutes(Routes):
             raise MalformedError(f"{version!r} is not a version: use a number or latest")
         return self._schemas.find(subject, int(version), deleted)
 
-    async def _definition(self, request: Request) -> Definition:
-        sent = await read_body(request, Definition, self._body_limit)
+    async def _definition(self, request: Request) -> DefinitionBody:
+        sent = await read_body(request, DefinitionBody, self._body_limit)
         await definition_read(self._broker, sent.type, sent.content, sent.references)
         return sent
 

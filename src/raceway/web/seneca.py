@@ -19,7 +19,7 @@ MAX_BODY = 64 * 1024
 ADDRESS = "/api/seneca/services"
 
 
-class ServiceTable(Protocol):
+class ServiceDirectory(Protocol):
     """The table of attached services. Rows are records that can be encoded as JSON."""
 
     def rows(self) -> Sequence[Any]: ...
@@ -43,7 +43,7 @@ class Detached(msgspec.Struct, frozen=True):
 
 
 class SenecaRoutes(Routes):
-    def __init__(self, services: ServiceTable) -> None:
+    def __init__(self, services: ServiceDirectory) -> None:
         self._services = services
 
     @get(ADDRESS, LOOKUP_PRIVATE, "seneca")

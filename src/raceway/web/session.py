@@ -19,7 +19,7 @@ from raceway.web.routing import KNOWN, Routes, get
 WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
 
 
-class Session(msgspec.Struct, frozen=True):
+class CallerSession(msgspec.Struct, frozen=True):
     """The caller. `security`: everything is allowed (`off`), private routes need the administrator's token
     (`admin_token`), or each token has its own permissions (`tokens`). `is_known`: a valid token was sent.
     `permissions` are those on the whole cluster; there may be others on namespaces or topics."""
@@ -35,23 +35,23 @@ class SessionRoutes(Routes):
         self._broker, self._admin_token = broker, admin_token
 
     @get("/api/session", KNOWN, "bus")
-    async def session(self, request: Request) -> Session:
+    async def session(self, request: Request) -> CallerSession:
         """The caller's principal and permissions."""
         if self._broker.security.enabled:
             return _of_tokens(self._broker, request)
         return _of_one(self._admin_token, request)
 
 
-def _of_tokens(broker: Broker, request: Request) -> Session:
+def _of_tokens(broker: Broker, request: Request) -> CallerSession:
     principal, allows = principal_of(request), broker.security.allows
     permissions: list[str] = [each for each in PERMISSIONS if allows(principal, each, None)]
-    return Session("tokens", str(principal), bool(token_of(request)), permissions)
+    return CallerSession("tokens", str(principal), bool(token_of(request)), permissions)
 
 
-def _of_one(admin_token: str, request: Request) -> Session:
+def _of_one(admin_token: str, request: Request) -> CallerSession:
     is_known = principal_of(request) == OWNER
     everything = is_known or not admin_token
-    return Session(
+    return CallerSession(
         "admin_token" if admin_token else "off",
         "administrator" if is_known else str(principal_of(request)),
         is_known,

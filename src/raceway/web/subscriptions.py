@@ -49,7 +49,7 @@ class PeerQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Maximum number of peers.", ge=1, le=PAGE)] = PAGE
 
 
-class PeerRow(msgspec.Struct, frozen=True):
+class ShownPeer(msgspec.Struct, frozen=True):
     id: str
     wire: str
     name: str
@@ -64,19 +64,19 @@ class PeerRow(msgspec.Struct, frozen=True):
 class PeerPage(msgspec.Struct, frozen=True):
     """Peers in order of connection. `total` counts all that match."""
 
-    peers: list[PeerRow]
+    peers: list[ShownPeer]
     total: int
 
 
-class SubscriberRow(msgspec.Struct, frozen=True):
+class ShownSubscriber(msgspec.Struct, frozen=True):
     peer: str
     priority: float
 
 
-class PatternRow(msgspec.Struct, frozen=True):
+class ShownPattern(msgspec.Struct, frozen=True):
     kind: SubscriptionKind
     pattern: str
-    subscribers: list[SubscriberRow]
+    subscribers: list[ShownSubscriber]
 
 
 class PatternQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class PatternQuery(msgspec.Struct, frozen=True, kw_only=True):
 class PatternPage(msgspec.Struct, frozen=True):
     """Subscribed patterns. `total` counts all patterns."""
 
-    subscriptions: list[PatternRow]
+    subscriptions: list[ShownPattern]
     total: int
 
 
@@ -154,7 +154,7 @@ class SubscriptionRoutes(Routes):
         """Subscriptions of connected peers, by pattern."""
         found = list(patterns(self._broker.peers))
         rows = [
-            PatternRow(row.kind, row.pattern, [SubscriberRow(each.peer, each.priority) for each in row.subscribers])
+            ShownPattern(row.kind, row.pattern, [ShownSubscriber(each.peer, each.priority) for each in row.subscribers])
             for row in found[: query.limit]
         ]
         return PatternPage(rows, len(found))
@@ -224,9 +224,9 @@ class SubscriptionRoutes(Routes):
             subscriptions.move(subscription, offset, passed - behind)
 
 
-def _row(peer: Peer) -> PeerRow:
+def _row(peer: Peer) -> ShownPeer:
     row = peer.row()
-    return PeerRow(
+    return ShownPeer(
         row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
         len(peer.subscriptions), peer.errors, peer.is_behind,
     )  # fmt: skip

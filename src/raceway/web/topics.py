@@ -34,7 +34,7 @@ class TopicQuery(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class TopicRow(msgspec.Struct, frozen=True):
+class ShownTopic(msgspec.Struct, frozen=True):
     """A topic with offsets from `first` to before `next`. `backlog`: messages waiting for the slowest subscription or
     in the queue. `rate`: publishes and requests a second."""
 
@@ -49,12 +49,12 @@ class TopicRow(msgspec.Struct, frozen=True):
 class TopicPage(msgspec.Struct, frozen=True):
     """A page of topics. `after` asks for the next page; null if there is none. `total` counts all that match."""
 
-    topics: list[TopicRow]
+    topics: list[ShownTopic]
     after: str | None
     total: int
 
 
-class Consumer(msgspec.Struct, frozen=True):
+class ShownConsumer(msgspec.Struct, frozen=True):
     """A connected peer that subscribes to the topic or answers its requests."""
 
     id: str
@@ -74,7 +74,7 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     subscriptions: list[SubscriptionStatus]
     queue: dict[str, Any] | None
-    consumers: list[Consumer]
+    consumers: list[ShownConsumer]
 
 
 class TopicRoutes(Routes):
@@ -90,7 +90,7 @@ class TopicRoutes(Routes):
         chosen = self._chosen(names, query, limit)
         waiting = _waiting(self._broker, set(chosen))
         offsets, rate = self._broker.journal.offsets, self._live.topic_rate
-        rows = [TopicRow(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
+        rows = [ShownTopic(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
         more = query.order == "name" and len(chosen) == limit
         return TopicPage(rows, chosen[-1] if more else None, len(names))
 
@@ -147,13 +147,13 @@ def _maybe_queue(broker: Broker, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _consumers(broker: Broker, topic: Topic) -> Iterable[Consumer]:
+def _consumers(broker: Broker, topic: Topic) -> Iterable[ShownConsumer]:
     """Yield connected peers that receive publishes of this topic or answer its requests."""
     route = broker.routing.route(topic)
     listening = {party.id for _, peers in route.copies for party in peers}
     answering = {party.id for party in route.responders}
     for peer in broker.peers:
         if peer.id in listening:
-            yield Consumer(peer.id, peer.name, peer.wire.decode(), "listens")
+            yield ShownConsumer(peer.id, peer.name, peer.wire.decode(), "listens")
         if peer.id in answering:
-            yield Consumer(peer.id, peer.name, peer.wire.decode(), "answers")
+            yield ShownConsumer(peer.id, peer.name, peer.wire.decode(), "answers")

@@ -20,7 +20,9 @@ TOPIC, OTHER = Topic("t"), Topic("other")
 class JournalBench:
     def __init__(self, max_bytes: int = 1 << 20) -> None:
         self.loop = ManualLoop()
-        self.journal = MemoryJournal(config.Journal(durability="memory"), self.loop.call_soon, self.loop.wall_us)
+        self.journal = MemoryJournal(
+            config.JournalSettings(durability="memory"), self.loop.call_soon, self.loop.wall_us
+        )
         self.rows = RecentRows(self.journal, max_bytes)
 
     def append(self, topic: Topic, *payloads: bytes) -> Batch:

@@ -41,7 +41,7 @@ def bench() -> Bench:
 def restarted(bench: Bench) -> Broker:
     """Another broker over what the journal kept."""
     bench.loop.settle()
-    return Broker(config.Broker(linger_ms=0), bench.journal, bench.loop, bench.clock_us)
+    return Broker(config.BrokerSettings(linger_ms=0), bench.journal, bench.loop, bench.clock_us)
 
 
 def register(bench: Bench, subject: str, definition: bytes = V1, **notes: Any) -> tuple[int, int, bool]:
@@ -250,7 +250,7 @@ def test_references_that_cannot_be_followed_are_refused(
 
 
 def test_how_far_references_lead_and_how_much_they_bring_along_is_bounded() -> None:
-    bench = Bench(schemas=config.Schemas(referenced_bytes=4000))
+    bench = Bench(schemas=config.SchemaSettings(referenced_bytes=4000))
     register(bench, "s0", b'{"type": "integer"}')
 
     def add(number: int, size: int = 0) -> None:
@@ -360,7 +360,7 @@ def test_what_cannot_be_a_schema_is_refused(bench: Bench, subject: str, schema_t
 
 
 def test_all_definitions_together_are_bounded() -> None:
-    bench = Bench(schemas=config.Schemas(total_bytes=10 * len(V1) + 20_000))
+    bench = Bench(schemas=config.SchemaSettings(total_bytes=10 * len(V1) + 20_000))
     register(bench, "a", V1 + b" " * 10_000)
     register(bench, "b")
     with pytest.raises(BusyError):
@@ -376,7 +376,7 @@ def test_all_definitions_together_are_bounded() -> None:
     lambda s, name: s.register(name, "string", b""), lambda s, name: s.prepare_mode(name, "full"),
 ])  # fmt: skip
 def test_what_is_next_to_nothing_is_bounded_too(add: Any) -> None:
-    bench = Bench(schemas=config.Schemas(total_bytes=100_000))
+    bench = Bench(schemas=config.SchemaSettings(total_bytes=100_000))
     numbers = iter(range(1000))
 
     def add_all() -> None:
@@ -389,7 +389,7 @@ def test_what_is_next_to_nothing_is_bounded_too(add: Any) -> None:
 
 
 def test_registering_and_deleting_again_and_again_grows_nothing() -> None:
-    bench = Bench(schemas=config.Schemas(total_bytes=100_000))
+    bench = Bench(schemas=config.SchemaSettings(total_bytes=100_000))
     for _ in range(2000):
         version = register(bench, "a")[1]
         bench.broker.schemas.delete_version("a", version)
@@ -549,7 +549,7 @@ def test_what_is_wrong_with_a_large_definition_is_told_to_who_registers_it(bench
         register(bench, "orders", definition)
 
 
-@pytest.mark.parametrize("size", [0, config.Schemas().definition_bytes])
+@pytest.mark.parametrize("size", [0, config.SchemaSettings().definition_bytes])
 def test_small_and_too_large_definitions_occupy_no_thread(bench: Bench, size: int) -> None:
     assert bench.broker.schemas.maybe_read_aside("json_schema", large(size)) is None
 

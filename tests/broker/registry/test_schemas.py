@@ -337,7 +337,7 @@ def test_a_framed_protobuf_payload_names_its_message_type() -> None:
 
 
 def test_a_payload_too_large_to_be_checked_is_a_violation() -> None:
-    rig = Rig(schemas=config.Schemas(checked_bytes=100))
+    rig = Rig(schemas=config.SchemaSettings(checked_bytes=100))
     assert rig.send(ZbusPeer, b'{"id": 1' + b" " * 91 + b"}") == []
     ((_, error),) = rig.send(ZbusPeer, b'{"id": 1' + b" " * 92 + b"}")
     assert error.rule == "size"
@@ -349,7 +349,7 @@ def test_a_definition_that_can_no_longer_be_read_is_a_violation_and_nothing_wors
     kept = rig.bench.journal.state.get("schemas", "1")
     assert kept is not None
     rig.bench.journal.set_state("schemas", "1", {**kept, "definition": b64encode(b"nope").decode()})
-    broker = Broker(config.Broker(linger_ms=0), rig.bench.journal, rig.bench.loop, rig.bench.clock_us)
+    broker = Broker(config.BrokerSettings(linger_ms=0), rig.bench.journal, rig.bench.loop, rig.bench.clock_us)
     peer = ZbusPeer()
     broker.connect(peer)
     broker.perform(peer, Publish(rig.batch(b"publish", ZbusPeer, (GOOD,))))
@@ -365,7 +365,7 @@ def test_claims_of_strangers_do_not_fill_the_memory() -> None:
 
 
 def test_warnings_are_logged_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
-    rig = Rig("warn", schemas=config.Schemas(warn_s=10))
+    rig = Rig("warn", schemas=config.SchemaSettings(warn_s=10))
     rig.send(ZbusPeer, *[WRONG] * 100)
     rig.send(ZbusPeer, WRONG)
     assert capsys.readouterr().out.count("schema violated") == 1

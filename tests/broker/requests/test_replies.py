@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker.peers import Pending
-from raceway.broker.requests.replies import KEPT_ANSWERS, KEPT_BOXES, KEPT_BYTES, KEPT_ENDED, Answer, Box, Replies
+from raceway.broker.requests.replies import KEPT_ANSWERS, KEPT_BOXES, KEPT_BYTES, KEPT_ENDED, Box, Replies, RowAnswer
 from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch
 from tests.rigs.doubles import Bench, ExactPeer, new_id
@@ -24,8 +24,8 @@ def request(message_id: bytes = b"r") -> Pending:
     return Pending(peer, peer, TOPIC, b"q", None, message_id, new_id(), message_id, 0)
 
 
-def answer(message_id: bytes, payload: bytes = b"") -> Answer:
-    return Answer(message_id, Batch(1, message_id=[message_id], payload=[payload]))
+def answer(message_id: bytes, payload: bytes = b"") -> RowAnswer:
+    return RowAnswer(message_id, Batch(1, message_id=[message_id], payload=[payload]))
 
 
 def fetched(box: Box, message_id: bytes) -> bytes | None:

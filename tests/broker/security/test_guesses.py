@@ -25,7 +25,9 @@ def clock() -> Clock:
 
 
 def guesses(clock: Clock, **settings: Any) -> Guesses:
-    return Guesses(config.Security(free_failures=3, failure_wait_s=1.0, failure_wait_max_s=8.0, **settings), clock)
+    return Guesses(
+        config.SecuritySettings(free_failures=3, failure_wait_s=1.0, failure_wait_max_s=8.0, **settings), clock
+    )
 
 
 def test_some_are_free_then_each_wait_is_twice_as_long_up_to_a_limit(clock: Clock) -> None:
@@ -68,7 +70,7 @@ def test_a_principal_is_guessed_from_many_addresses(clock: Clock) -> None:
 
 
 def test_it_can_be_switched_off(clock: Clock) -> None:
-    found = Guesses(config.Security(free_failures=0), clock)
+    found = Guesses(config.SecuritySettings(free_failures=0), clock)
     for _ in range(50):
         found.fail(["a"])
     assert found.failed == 50
@@ -82,7 +84,7 @@ def test_what_is_remembered_is_bounded(clock: Clock) -> None:
 
 
 def test_a_good_token_never_waits_and_a_code_does() -> None:
-    settings = config.Security(enabled=True, token_secret=SECRET, token_issuer=ISSUER, free_failures=3)
+    settings = config.SecuritySettings(enabled=True, token_secret=SECRET, token_issuer=ISSUER, free_failures=3)
     security = Security(settings, State(), lambda *_: None)
     for _ in range(3):
         with pytest.raises(UnauthenticatedError):
@@ -101,7 +103,7 @@ def test_a_good_token_never_waits_and_a_code_does() -> None:
 
 
 def test_a_token_that_has_ended_is_no_guess() -> None:
-    settings = config.Security(enabled=True, token_secret=SECRET, token_issuer=ISSUER, free_failures=3)
+    settings = config.SecuritySettings(enabled=True, token_secret=SECRET, token_issuer=ISSUER, free_failures=3)
     security = Security(settings, State(), lambda *_: None)
     for _ in range(5):
         with pytest.raises(UnauthenticatedError, match="expired"):

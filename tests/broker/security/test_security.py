@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.broker.runs import Span
+from raceway.broker.runs import RowSpan
 from raceway.broker.security.security import REMEMBERED, Security
 from raceway.broker.topics import Topic
 from raceway.errors import ForbiddenError, InUseError, InvalidValueError, UnknownBindingError, UnknownRoleError
@@ -26,7 +26,7 @@ def kept() -> Kept:
 
 
 def open_security(kept: Kept, **settings: Any) -> Security:
-    return Security(config.Security(enabled=True, token_secret="x" * 32, **settings), kept, kept.keep)
+    return Security(config.SecuritySettings(enabled=True, token_secret="x" * 32, **settings), kept, kept.keep)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def security(kept: Kept) -> Security:
 
 
 def test_with_security_off_everything_is_allowed() -> None:
-    Security(config.Security(), State(), lambda *_: None).check(TILL, "ManageCluster")
+    Security(config.SecuritySettings(), State(), lambda *_: None).check(TILL, "ManageCluster")
 
 
 def test_what_no_binding_allows_is_denied(security: Security) -> None:
@@ -147,7 +147,7 @@ def test_permissions_may_be_spelled_with_underscores(security: Security) -> None
 def test_rows_of_topics_that_are_forbidden_are_refused(security: Security) -> None:
     security.put_role("seller", ["Produce"])
     security.bind(TILL, "seller", "topic", "orders")
-    spans = [Span(Topic(name), name.encode(), at, at + 2) for at, name in ((0, "orders"), (2, "payroll"))]
+    spans = [RowSpan(Topic(name), name.encode(), at, at + 2) for at, name in ((0, "orders"), (2, "payroll"))]
     refused: Any = []
     assert security.admit(TILL, "Produce", spans, refused) == spans[:1]
     [(start, stop, error)] = refused

@@ -35,7 +35,7 @@ def reader(clock: Clock) -> TokenReader:
 
 
 def made(clock: Clock, **settings: Any) -> TokenReader:
-    return TokenReader(config.Security(token_secret=SECRET, token_issuer=ISSUER, **settings), clock)
+    return TokenReader(config.SecuritySettings(token_secret=SECRET, token_issuer=ISSUER, **settings), clock)
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raceway.broker.delivery.recent import Piece, RecentRows
+from raceway.broker.delivery.recent import RecentRows, RowRange
 from raceway.broker.subscriptions.feeds import TopicFeed
 from raceway.broker.topics import Topic
 from raceway.journal.contract import Journal
@@ -18,10 +18,10 @@ class RecordingSubscription:
 
     def __init__(self, is_reading: bool = True) -> None:
         self.is_reading = is_reading
-        self.pieces: list[Piece | None] = []
+        self.pieces: list[RowRange | None] = []
         self.rewound: list[int] = []
 
-    def grown(self, piece: Piece | None) -> None:
+    def grown(self, piece: RowRange | None) -> None:
         self.pieces.append(piece)
 
     def rewind(self, offset: int) -> None:

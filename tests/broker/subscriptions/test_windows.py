@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raceway.broker.subscriptions.windows import Line
+from raceway.broker.subscriptions.windows import InFlight
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
 from tests.rigs.subscribing import NAME, TOPIC, Member, SubscribingBench
@@ -22,7 +22,7 @@ class Message:
     since_ms: float = 0.0
 
 
-def handed(line: Line, count: int, now_ms: float = 0.0) -> list[Message]:
+def handed(line: InFlight, count: int, now_ms: float = 0.0) -> list[Message]:
     messages = [Message(offset) for offset in range(count)]
     for message in messages:
         line.hand_out(message, now_ms)
@@ -33,7 +33,7 @@ def handed(line: Line, count: int, now_ms: float = 0.0) -> list[Message]:
 
 
 def test_the_clock_of_a_message_begins_anew_when_one_before_it_is_acknowledged() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     messages = handed(line, 4)
     line.acknowledge(messages[0], 7.0, TIMEOUT_MS, 100)
     assert [line.clock_ms(message) for message in messages[1:]] == [7.0, 7.0, 7.0]
@@ -42,7 +42,7 @@ def test_the_clock_of_a_message_begins_anew_when_one_before_it_is_acknowledged()
 
 
 def test_a_message_that_was_passed_over_is_not_extended() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     messages = handed(line, 6)
     line.acknowledge(messages[0], 1.0, TIMEOUT_MS, 100)
     line.acknowledge(messages[4], 5.0, TIMEOUT_MS, 100)
@@ -52,7 +52,7 @@ def test_a_message_that_was_passed_over_is_not_extended() -> None:
 
 
 def test_clocks_are_right_after_many_acknowledgements_of_others() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     messages = handed(line, 100)
     for at in range(100):
         if at % 10:
@@ -61,7 +61,7 @@ def test_clocks_are_right_after_many_acknowledgements_of_others() -> None:
 
 
 def test_a_long_life_leaves_nothing_behind() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     straggler, *_ = handed(line, 1)
     for now in range(1, 10_000):
         message = Message(now)
@@ -77,7 +77,7 @@ def test_a_long_life_leaves_nothing_behind() -> None:
 
 
 def test_a_window_grows_with_quick_acknowledgements_up_to_the_most() -> None:
-    line = Line(2, None)
+    line = InFlight(2, None)
     for now in range(200):
         for message in handed(line, line.window, now):
             line.acknowledge(message, now + 1, TIMEOUT_MS, 50)
@@ -85,7 +85,7 @@ def test_a_window_grows_with_quick_acknowledgements_up_to_the_most() -> None:
 
 
 def test_it_does_not_grow_while_it_is_not_used() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     for now in range(100):
         [message] = handed(line, 1, now)
         line.acknowledge(message, now, TIMEOUT_MS, 50)
@@ -93,7 +93,7 @@ def test_it_does_not_grow_while_it_is_not_used() -> None:
 
 
 def test_it_shrinks_with_slow_ones_and_halves_when_time_runs_out() -> None:
-    line = Line(10, None)
+    line = InFlight(10, None)
     slow, late = handed(line, 2)
     line.acknowledge(slow, 16_000.0, TIMEOUT_MS, 100)
     assert line.window == 9
@@ -102,7 +102,7 @@ def test_it_shrinks_with_slow_ones_and_halves_when_time_runs_out() -> None:
 
 
 def test_one_that_was_asked_for_stays_as_it_is() -> None:
-    line = Line(10, 3)
+    line = InFlight(10, 3)
     for now in (1.0, 20_000.0):
         [message] = handed(line, 1)
         line.acknowledge(message, now, TIMEOUT_MS, 100)

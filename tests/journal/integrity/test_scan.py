@@ -8,7 +8,7 @@ from raceway.config import MIB
 from raceway.errors import FormatVersionError
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import crc
-from raceway.journal.integrity.scan import Found, Lost, walk
+from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
 from raceway.journal.write.block import OpenBlock, size_of
 from raceway.model.envelope import PUBLISH, Batch
 from tests.rigs.journal import BytesSource
@@ -26,16 +26,16 @@ def frame(first: int, payload: bytes = b"x", rows: int = 2) -> bytes:
     return encoded.head + encoded.body
 
 
-def walked(data: bytes, position: int = 0, expected: int = 0) -> list[Found | Lost]:
+def walked(data: bytes, position: int = 0, expected: int = 0) -> list[FoundBlock | LostBytes]:
     return list(walk(BytesSource(data), MARKER, "file", position, expected))
 
 
-def firsts(found: list[Found | Lost]) -> list[int]:
-    return [item.prefix.first for item in found if isinstance(item, Found)]
+def firsts(found: list[FoundBlock | LostBytes]) -> list[int]:
+    return [item.prefix.first for item in found if isinstance(item, FoundBlock)]
 
 
-def lost(found: list[Found | Lost]) -> list[Lost]:
-    return [item for item in found if isinstance(item, Lost)]
+def lost(found: list[FoundBlock | LostBytes]) -> list[LostBytes]:
+    return [item for item in found if isinstance(item, LostBytes)]
 
 
 def test_whole_blocks_are_found_one_behind_the_other() -> None:
@@ -57,7 +57,7 @@ def test_a_destroyed_prefix_costs_one_block() -> None:
     found = walked(b"".join(frames))
     assert firsts(found) == [0, 4]
     assert lost(found) == [
-        Lost(len(frames[0]), len(frames[1]), 2, 3, True, "the prefix of a block is damaged", []),
+        LostBytes(len(frames[0]), len(frames[1]), 2, 3, True, "the prefix of a block is damaged", []),
     ]
 
 

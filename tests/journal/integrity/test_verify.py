@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from raceway.config import Journal
+from raceway.config import JournalSettings
 from raceway.errors import FormatVersionError, JournalError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.files import Files
@@ -232,7 +232,7 @@ def test_repair_is_refused_while_somebody_holds_the_folder(folder: Path) -> None
 
 
 def test_a_journal_that_is_being_written_is_good_up_to_its_mark(tmp_path: Path) -> None:
-    settings = Journal(folder=str(tmp_path / "data"), durability="os")
+    settings = JournalSettings(folder=str(tmp_path / "data"), durability="os")
     calls: list[object] = []
     journal = open_journal(settings, calls.append)
     try:

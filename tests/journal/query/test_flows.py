@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.journal.query.flows import Exchange, Source, recent_flows
+from raceway.journal.query.flows import Exchange, PublishSource, recent_flows
 from tests.journal.query.test_search import Shelf, message
 
 
@@ -46,7 +46,7 @@ def test_publishes_are_counted_by_sender_and_topic_the_busiest_first(shelf: Shel
     shelf.put(message(topic="x", producer="a"), message(topic="y", producer="a"), message(topic="y", producer="a"))
     shelf.put(message(topic="x", producer=None))
     found = recent_flows(shelf.journal, 100, 2)
-    assert found.sources[0] == Source("a", "y", "mb", 2)
+    assert found.sources[0] == PublishSource("a", "y", "mb", 2)
     assert len(found.sources) == 2
 
 

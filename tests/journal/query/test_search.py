@@ -22,7 +22,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.journal = MemoryJournal(config.Journal(durability="memory"), lambda call: call(), self.clock)
+        self.journal = MemoryJournal(config.JournalSettings(durability="memory"), lambda call: call(), self.clock)
 
     def put(self, *envelopes: Envelope) -> None:
         """One block."""

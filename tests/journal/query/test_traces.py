@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raceway.errors import TrimmedError
 from raceway.journal.query import traces
-from raceway.journal.query.traces import Search, maybe_trace
+from raceway.journal.query.traces import TraceSearch, maybe_trace
 from raceway.model.traces import Trace
 from tests.rigs.journal_rows import batch
 
@@ -52,7 +52,7 @@ class Rows:
 
     def search(self, wanted: str, rows: int = 10**9, **options: Any) -> Trace | None:
         end = self.first + len(self.rows)
-        search = Search(read=self.read, read_topic=self.read_topic, first=self.first, end=end, rows=rows)
+        search = TraceSearch(read=self.read, read_topic=self.read_topic, first=self.first, end=end, rows=rows)
         return maybe_trace(search, wanted, **options)
 
 

@@ -31,7 +31,7 @@ class Made:
         self.files, log = FaultyFiles(), DamageLog()
         self.folder = folder
         self.catalogue = FolderCatalogue(folder, log, Files(), lambda path, _: BlockSegment(path, MARKER, log))
-        self.active = ActiveSegment(config.Journal(), folder, self.files, MARKER, log, self.catalogue, Index(0))
+        self.active = ActiveSegment(config.JournalSettings(), folder, self.files, MARKER, log, self.catalogue, Index(0))
         self.catalogue.refresh()
 
     def frame(self, first: int) -> Frame:

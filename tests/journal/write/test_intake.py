@@ -19,7 +19,7 @@ class Held(Intake):
     """Keeps handed-over blocks until the test decides what becomes of them."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(config.Journal(**settings), State(), 100, Clock())
+        super().__init__(config.JournalSettings(**settings), State(), 100, Clock())
         self.handed: list[OpenBlock] = []
         self.answers: list[RacewayError | None] = []
 

@@ -30,7 +30,7 @@ class SizedFiles(Files):
 
 class Bench:
     def __init__(self, folder: Path, **settings: float) -> None:
-        chosen = config.Journal(folder=str(folder), **settings)  # type: ignore[arg-type]
+        chosen = config.JournalSettings(folder=str(folder), **settings)  # type: ignore[arg-type]
         self.files, self.folder, self.now_s = SizedFiles(), folder, 0.0
         catalogue = FolderCatalogue(folder, DamageLog(), self.files, lambda path, _: BlockSegment(path, MARKER))
         self.active = ActiveSegment(chosen, folder, self.files, MARKER, DamageLog(), catalogue, Index(0))

@@ -36,7 +36,7 @@ class Thread:
         self.folder, self.files, self.said = folder, FaultyFiles(), queue.SimpleQueue[Outcome]()
         self.now_us = START_US
         log = DamageLog()
-        settings = config.Journal(folder=str(folder), segment_bytes=2000, segment_age_s=60, retry_s=0.01)
+        settings = config.JournalSettings(folder=str(folder), segment_bytes=2000, segment_age_s=60, retry_s=0.01)
         self.catalogue = FolderCatalogue(folder, log, Files(), lambda path, _: BlockSegment(path, MARKER, log))
         active = ActiveSegment(settings, folder, self.files, MARKER, log, self.catalogue, Index(0))
         self.catalogue.refresh()

@@ -8,7 +8,7 @@ import pytest
 
 from raceway.errors import ConnectionLostError, RemoteError, RequestTimeoutError
 from raceway.net.client.calls import Calls
-from raceway.wires.mb.client.calls import Block, Call
+from raceway.wires.mb.client.calls import MbBlock, MbCall
 from raceway.wires.mb.codec.encode import SUCCESS
 
 LOST = ConnectionLostError("mb://x", "gone")
@@ -26,7 +26,7 @@ class Clock:
 
 def test_answers_find_their_calls_in_any_order() -> None:
     async def scene() -> None:
-        calls, one, two = Calls[bytes](Clock()), Call("a", 1), Call("a", 1)
+        calls, one, two = Calls[bytes](Clock()), MbCall("a", 1), MbCall("a", 1)
         calls.add(b"1", one)
         calls.add(b"2", two)
         calls.answer(b"2", b"second")
@@ -46,7 +46,7 @@ def test_answers_nobody_waits_for_are_counted() -> None:
 
 def test_failure_becomes_an_error_with_its_code_text_and_details() -> None:
     async def scene() -> None:
-        call = Call("a", 1)
+        call = MbCall("a", 1)
         call.answered(b'{"error":{"code":"TIMEOUT","message":"Request timed out","timestamp":"t","details":{"x":1}}}')
         with pytest.raises(RemoteError) as caught:
             await call.result()
@@ -58,7 +58,7 @@ def test_failure_becomes_an_error_with_its_code_text_and_details() -> None:
 def test_call_that_waited_too_long_is_given_up_and_a_later_answer_ignored() -> None:
     async def scene() -> None:
         clock = Clock()
-        calls, late, patient = Calls[bytes](clock), Call("a", 1), Call("b", 3)
+        calls, late, patient = Calls[bytes](clock), MbCall("a", 1), MbCall("b", 3)
         calls.add(b"1", late)
         calls.add(b"2", patient)
         clock.now = 2
@@ -75,7 +75,7 @@ def test_call_that_waited_too_long_is_given_up_and_a_later_answer_ignored() -> N
 
 def test_loss_fails_what_cannot_be_repeated_and_keeps_the_rest() -> None:
     async def scene() -> None:
-        calls, once, again = Calls[bytes](Clock()), Call("a", 1), Call("b", 1, repeat=b"message")
+        calls, once, again = Calls[bytes](Clock()), MbCall("a", 1), MbCall("b", 1, repeat=b"message")
         calls.add(b"1", once)
         calls.add(b"2", again)
         calls.lose(LOST, keep_repeatable=True)
@@ -91,7 +91,7 @@ def test_loss_fails_what_cannot_be_repeated_and_keeps_the_rest() -> None:
 
 def test_abandoned_call_may_still_be_answered() -> None:
     async def scene() -> None:
-        calls, call = Calls[bytes](Clock()), Call("a", 1)
+        calls, call = Calls[bytes](Clock()), MbCall("a", 1)
         calls.add(b"1", call)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -104,7 +104,7 @@ def test_abandoned_call_may_still_be_answered() -> None:
 
 def test_block_is_done_with_its_last_answer_and_raises_its_first_error() -> None:
     async def scene() -> None:
-        calls, block = Calls[bytes](Clock()), Block("a", 3, 1)
+        calls, block = Calls[bytes](Clock()), MbBlock("a", 3, 1)
         for message_id in (b"1", b"2", b"3"):
             calls.add(message_id, block)
         calls.answer(b"1", SUCCESS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raceway.errors import MalformedError, NameInvalidError
 from raceway.net.client.messages import Message, encode_payload, fresh_ids, parts
 from raceway.wires.mb.client.messages import Service, check_pattern, compose, header_start, rows
-from raceway.wires.mb.codec.header import Head, MbLimits, is_message_id, read_message
+from raceway.wires.mb.codec.header import MbHeader, MbLimits, is_message_id, read_message
 from tests.rigs.vectors.mb import I, P
 
 ID, PARENT = I.encode(), P.encode()
@@ -61,15 +61,15 @@ def test_pattern_is_checked_before_it_is_sent() -> None:
 @pytest.mark.parametrize(
     ("message_id", "parent", "timeout", "head"),
     [
-        (b"", None, None, Head(b"request", b"a", b"1.0.0")),
-        (ID, None, None, Head(b"request", b"a", b"1.0.0", ID)),
-        (ID, PARENT, None, Head(b"request", b"a", b"1.0.0", ID, PARENT)),
-        (ID, None, 0, Head(b"request", b"a", b"1.0.0", ID, None, 0)),
-        (ID, PARENT, 70, Head(b"request", b"a", b"1.0.0", ID, PARENT, 70)),
+        (b"", None, None, MbHeader(b"request", b"a", b"1.0.0")),
+        (ID, None, None, MbHeader(b"request", b"a", b"1.0.0", ID)),
+        (ID, PARENT, None, MbHeader(b"request", b"a", b"1.0.0", ID, PARENT)),
+        (ID, None, 0, MbHeader(b"request", b"a", b"1.0.0", ID, None, 0)),
+        (ID, PARENT, 70, MbHeader(b"request", b"a", b"1.0.0", ID, PARENT, 70)),
     ],
 )
 def test_composed_message_is_what_the_bus_reads(
-    message_id: bytes, parent: bytes | None, timeout: int | None, head: Head
+    message_id: bytes, parent: bytes | None, timeout: int | None, head: MbHeader
 ) -> None:
     action = b"request" if message_id else b"publish"
     start = header_start(action.decode(), "a", "1.0.0")
@@ -79,7 +79,7 @@ def test_composed_message_is_what_the_bus_reads(
 
 def test_publish_with_a_parent_and_without_an_id_is_read_so() -> None:
     found = read_message(compose(b"publish:a:1.0.0:", b"", PARENT, b""), MbLimits())
-    assert found == (Head(b"publish", b"a", b"1.0.0", None, PARENT), b"")
+    assert found == (MbHeader(b"publish", b"a", b"1.0.0", None, PARENT), b"")
 
 
 def test_rows_of_a_list_are_typed() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.net.codec import http2_frames as h2
-from raceway.net.codec.grpc import PADDING, Finished, Gone, GrpcLimits, Opened, Said
+from raceway.net.codec.grpc import PADDING, Finished, Gone, GrpcLimits, Said, StreamOpened
 from raceway.net.codec.grpc_head import Status
 from raceway.net.codec.http2 import Http2Limits
 from raceway.net.codec.http2_frames import frame
@@ -193,7 +193,7 @@ def test_strangers_that_leave_are_forgotten() -> None:
 
 def test_a_stream_of_requests_is_told_message_by_message() -> None:
     rig = GrpcRig()
-    assert [type(note) for note in rig.take(headers(1, *CHAT)).notes] == [Opened]
+    assert [type(note) for note in rig.take(headers(1, *CHAT)).notes] == [StreamOpened]
     body = message(b"one") + message(b"") + message(b"three")
     assert rig.take(data(1, body[:-2], end=False)).notes == [Said(1, b"one"), Said(1, b"")]
     assert rig.take(data(1, body[-2:] + message(b"four"))).notes == [Said(1, b"three"), Said(1, b"four"), Finished(1)]

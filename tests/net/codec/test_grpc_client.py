@@ -14,11 +14,11 @@ from raceway.net.codec.grpc_client import (
     CONNECTION_WINDOW,
     MESSAGE_LIMIT,
     STREAM_WINDOW,
-    Alive,
-    Answer,
-    Ended,
+    CallEnded,
     Event,
     GrpcClientConnection,
+    GrpcMessage,
+    PingAcknowledged,
 )
 from raceway.net.codec.grpc_head import Status
 from raceway.net.codec.http2_frames import BrokenConnectionError, field, frame
@@ -58,10 +58,10 @@ def test_what_is_asked_is_answered_whatever_the_windows(sizes: list[int], cut: i
     pipe = Pipe(cut)
     messages = {pipe.client.call(ECHO, b"x" * size): b"x" * size for size in sizes}
     pipe.run()
-    answers = {event.stream: event.message for event in pipe.events if isinstance(event, Answer)}
+    answers = {event.stream: event.message for event in pipe.events if isinstance(event, GrpcMessage)}
     assert answers == messages
-    assert {event for event in pipe.events if isinstance(event, Ended)} == {
-        Ended(stream, Status.OK, "") for stream in messages
+    assert {event for event in pipe.events if isinstance(event, CallEnded)} == {
+        CallEnded(stream, Status.OK, "") for stream in messages
     }
     assert set(pipe.heads) == {"Bearer x"}
 
@@ -70,7 +70,7 @@ def test_bytes_may_come_one_by_one() -> None:
     pipe = Pipe(cut=1)
     stream = pipe.client.call(ECHO, b"hello")
     pipe.run()
-    assert pipe.events == [Answer(stream, b"hello"), Ended(stream, Status.OK, "")]
+    assert pipe.events == [GrpcMessage(stream, b"hello"), CallEnded(stream, Status.OK, "")]
 
 
 def test_calls_beyond_what_the_server_takes_wait_in_line() -> None:
@@ -80,7 +80,7 @@ def test_calls_beyond_what_the_server_takes_wait_in_line() -> None:
     streams = [pipe.client.call(ECHO, b"%d" % number) for number in range(7)]
     assert bytes(pipe.to_server).count(ECHO) == 2
     pipe.run()
-    assert [event.stream for event in pipe.events if isinstance(event, Ended)] == streams
+    assert [event.stream for event in pipe.events if isinstance(event, CallEnded)] == streams
 
 
 def test_a_refusal_has_status_and_text() -> None:
@@ -88,7 +88,7 @@ def test_a_refusal_has_status_and_text() -> None:
     stream = pipe.client.call(b"/test.Service/Nothing", b"")
     pipe.run()
     [event] = pipe.events
-    assert isinstance(event, Ended)
+    assert isinstance(event, CallEnded)
     assert (event.stream, event.status) == (stream, Status.UNIMPLEMENTED)
 
 
@@ -120,7 +120,7 @@ def test_a_stream_of_messages_in_frames_that_end_anywhere() -> None:
     for at in range(len(body)):
         got += bare.hears(frame(h2.DATA, 0, stream, body[at : at + 1]))
     got += bare.hears(headers(stream, OK, ended=True))
-    assert got == [*(Answer(stream, text) for text in (b"one", b"", b"three")), Ended(stream, Status.OK, "")]
+    assert got == [*(GrpcMessage(stream, text) for text in (b"one", b"", b"three")), CallEnded(stream, Status.OK, "")]
 
 
 def test_padding_priority_and_continuation_are_understood() -> None:
@@ -134,15 +134,15 @@ def test_padding_priority_and_continuation_are_understood() -> None:
         frame(h2.DATA, h2.PADDED, stream, b"\x02\0\0\0\0\1zpp"),
         headers(stream, OK, ended=True),
     )
-    assert got == [Answer(stream, b"z"), Ended(stream, Status.OK, "")]
+    assert got == [GrpcMessage(stream, b"z"), CallEnded(stream, Status.OK, "")]
 
 
 def test_a_table_of_the_peers_compression_is_followed() -> None:
     bare = Bare()
     first, second = bare.client.call(ECHO, b""), bare.client.call(ECHO, b"")
     learn = b"\x40\x0bgrpc-status\x015"  # with indexing: entry 62 from now on
-    assert bare.hears(headers(first, b"\x88" + learn, ended=True)) == [Ended(first, Status.NOT_FOUND, "")]
-    assert bare.hears(headers(second, b"\x88\xbe", ended=True)) == [Ended(second, Status.NOT_FOUND, "")]
+    assert bare.hears(headers(first, b"\x88" + learn, ended=True)) == [CallEnded(first, Status.NOT_FOUND, "")]
+    assert bare.hears(headers(second, b"\x88\xbe", ended=True)) == [CallEnded(second, Status.NOT_FOUND, "")]
 
 
 @pytest.mark.parametrize(
@@ -162,15 +162,15 @@ def test_a_table_of_the_peers_compression_is_followed() -> None:
 def test_an_answer_may_be_its_end(block: bytes, status: Status, text: str) -> None:
     bare = Bare()
     stream = bare.client.call(ECHO, b"")
-    assert bare.hears(headers(stream, block, ended=True)) == [Ended(stream, status, text)]
+    assert bare.hears(headers(stream, block, ended=True)) == [CallEnded(stream, status, text)]
 
 
 def test_a_body_that_ends_without_a_status_is_a_fault() -> None:
     bare = Bare()
     stream = bare.client.call(ECHO, b"")
     got = bare.hears(headers(stream, RESPONSE), message(stream, b"x", h2.END_STREAM))
-    assert [type(each) for each in got] == [Answer, Ended]
-    assert isinstance(got[1], Ended)
+    assert [type(each) for each in got] == [GrpcMessage, CallEnded]
+    assert isinstance(got[1], CallEnded)
     assert got[1].status is Status.INTERNAL
 
 
@@ -182,7 +182,7 @@ def test_a_reset_ends_the_stream(error: int, status: Status) -> None:
     bare = Bare()
     stream = bare.client.call(ECHO, b"")
     [event] = bare.hears(h2.reset(stream, error))
-    assert isinstance(event, Ended)
+    assert isinstance(event, CallEnded)
     assert (event.stream, event.status) == (stream, status)
     assert bare.hears(message(stream, b"late")) == []
 
@@ -191,9 +191,9 @@ def test_a_farewell_ends_what_the_server_has_not_looked_at() -> None:
     bare = Bare()
     first, second = bare.client.call(ECHO, b""), bare.client.call(ECHO, b"")
     [event] = bare.hears(h2.go_away(first, h2.NO_ERROR))
-    assert isinstance(event, Ended)
+    assert isinstance(event, CallEnded)
     assert (event.stream, event.status) == (second, Status.UNAVAILABLE)
-    assert bare.hears(headers(first, RESPONSE), headers(first, OK, ended=True)) == [Ended(first, Status.OK, "")]
+    assert bare.hears(headers(first, RESPONSE), headers(first, OK, ended=True)) == [CallEnded(first, Status.OK, "")]
 
 
 def test_pings_are_answered_and_answers_noticed() -> None:
@@ -201,7 +201,7 @@ def test_pings_are_answered_and_answers_noticed() -> None:
     bare.sent.clear()
     assert bare.hears(frame(h2.PING, 0, 0, b"12345678")) == []
     assert bytes(bare.sent) == frame(h2.PING, h2.ACK, 0, b"12345678")
-    assert bare.hears(frame(h2.PING, h2.ACK, 0, b"12345678")) == [Alive()]
+    assert bare.hears(frame(h2.PING, h2.ACK, 0, b"12345678")) == [PingAcknowledged()]
 
 
 def test_a_cancelled_call_is_told_once_and_heard_no_more() -> None:
@@ -266,9 +266,9 @@ def test_a_message_that_is_not_taken_ends_its_stream_only(prefix: bytes) -> None
     bare = Bare()
     first, second = bare.client.call(ECHO, b""), bare.client.call(ECHO, b"")
     [event] = bare.hears(headers(first, RESPONSE), frame(h2.DATA, 0, first, prefix))
-    assert isinstance(event, Ended)
+    assert isinstance(event, CallEnded)
     assert (event.stream, event.status) == (first, Status.RESOURCE_EXHAUSTED)
-    assert bare.hears(headers(second, RESPONSE), message(second, b"x")) == [Answer(second, b"x")]
+    assert bare.hears(headers(second, RESPONSE), message(second, b"x")) == [GrpcMessage(second, b"x")]
 
 
 @pytest.mark.parametrize(

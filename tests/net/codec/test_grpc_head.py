@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.net.codec.grpc_head import TEXT_BYTES, CallHead, Refusal, judge, percent_encoded
-from raceway.net.codec.http2_heads import Head
+from raceway.net.codec.http2_heads import RequestHead
 from tests.rigs.http2 import CALL, METHODS, fields_of, with_fields
 
 
 def judged(fields: tuple[tuple[str, str], ...], header_bytes: int = 16_384) -> CallHead | Refusal:
-    head = Head([(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields])
+    head = RequestHead([(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields])
     assert head.fault == ""
     return judge(head, METHODS, header_bytes)
 

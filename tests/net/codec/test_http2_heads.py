@@ -4,25 +4,25 @@ import hpack
 import pytest
 
 from raceway.net.codec.http2_frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, BrokenConnectionError
-from raceway.net.codec.http2_heads import CACHED_HEADS, Head, HeadReader, fault_of_trailers
+from raceway.net.codec.http2_heads import CACHED_HEADS, HeadReader, RequestHead, fault_of_trailers
 from tests.rigs.http2 import CALL, block
 
 POST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a")]
 
 
-def reader(limit: int = 16_384) -> tuple[HeadReader, list[Head]]:
+def reader(limit: int = 16_384) -> tuple[HeadReader, list[RequestHead]]:
     """A reader, and the heads that it showed."""
-    shown: list[Head] = []
+    shown: list[RequestHead] = []
     return HeadReader(limit, shown.append), shown
 
 
 def test_a_head_knows_its_method_and_path() -> None:
-    head = Head([*POST, (b"content-length", b"12")])
+    head = RequestHead([*POST, (b"content-length", b"12")])
     assert (head.fault, head.method, head.path, head.length) == ("", b"POST", b"/a", 12)
 
 
 def test_the_size_of_a_head_counts_32_for_each_field() -> None:
-    assert Head(POST).size == 3 * 32 + len(b":methodPOST:schemehttp:path/a")
+    assert RequestHead(POST).size == 3 * 32 + len(b":methodPOST:schemehttp:path/a")
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_the_size_of_a_head_counts_32_for_each_field() -> None:
     ],
 )  # fmt: skip
 def test_heads_that_cannot_be_are_faulty(fields: list[tuple[bytes, bytes]]) -> None:
-    assert Head(fields).fault
+    assert RequestHead(fields).fault
 
 
 @pytest.mark.parametrize("field", [(b"te", b"trailers"), (b"a", b""), (b"a", b"x y"), (b"content-length", b"7")])
 def test_fields_that_may_be(field: tuple[bytes, bytes]) -> None:
-    assert Head([*POST, field]).fault == ""
+    assert RequestHead([*POST, field]).fault == ""
 
 
 def test_a_long_value_of_blanks_is_judged_in_no_time() -> None:
-    assert Head([*POST, (b"a", b"x" + b" " * 100_000 + b"\0")]).fault
+    assert RequestHead([*POST, (b"a", b"x" + b" " * 100_000 + b"\0")]).fault
 
 
 def test_trailers_have_no_pseudo_header_fields() -> None:

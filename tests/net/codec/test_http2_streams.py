@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.net.codec.http2_heads import Head
-from raceway.net.codec.http2_streams import GONE, REMEMBERED_RESETS, Stream, StreamTable
+from raceway.net.codec.http2_heads import RequestHead
+from raceway.net.codec.http2_streams import GONE, REMEMBERED_RESETS, Http2Stream, StreamTable
 
 
 @given(st.lists(st.binary(max_size=50)), st.lists(st.integers(1, 40)))
 def test_bytes_come_out_in_order_whatever_sizes_are_asked_for(chunks: list[bytes], sizes: list[int]) -> None:
-    stream = Stream(1, None, 100, ended=True)
+    stream = Http2Stream(1, None, 100, ended=True)
     for chunk in chunks:
         stream.push(chunk)
     out = b""
@@ -24,13 +24,13 @@ def test_bytes_come_out_in_order_whatever_sizes_are_asked_for(chunks: list[bytes
 
 
 def test_a_head_is_handed_over_once() -> None:
-    head = Head([])
-    stream = Stream(1, head, 100, ended=False)
+    head = RequestHead([])
+    stream = Http2Stream(1, head, 100, ended=False)
     assert (stream.hand_over(), stream.hand_over()) == (head, None)
 
 
-@pytest.mark.parametrize(("entry", "ended"), [(None, True), (Head([]), False)])
-def test_an_entry_becomes_a_stream_when_it_must(entry: Head | None, ended: bool) -> None:
+@pytest.mark.parametrize(("entry", "ended"), [(None, True), (RequestHead([]), False)])
+def test_an_entry_becomes_a_stream_when_it_must(entry: RequestHead | None, ended: bool) -> None:
     table = StreamTable(100)
     table[3] = entry
     stream = table.promoted(3)

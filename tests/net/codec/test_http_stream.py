@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import MalformedError, TooLargeError
-from raceway.net.codec.http_stream import CONTINUE, HttpRefusal, Request, RequestReader, Response, ResponseReader
+from raceway.net.codec.http_stream import CONTINUE, HttpCall, HttpRefusal, HttpReply, RequestReader, ResponseReader
 
 BODY_LIMIT, HEAD_LIMIT = 1000, 500
 TWO = (
@@ -20,9 +20,9 @@ TWO = (
     b"GET /x HTTP/1.1\r\nConnection: close\r\n\r\n"
 )
 REQUESTS = [
-    Request(b"POST", b"/act?a=1", {b"host": b"bus", b"seneca-id": b"m/c", b"content-length": b"7"}, b'{"a":1}', True),
-    Request(b"POST", b"/act", {b"transfer-encoding": b"chunked"}, b"abcdefg", True),
-    Request(b"GET", b"/x", {b"connection": b"close"}, b"", False),
+    HttpCall(b"POST", b"/act?a=1", {b"host": b"bus", b"seneca-id": b"m/c", b"content-length": b"7"}, b'{"a":1}', True),
+    HttpCall(b"POST", b"/act", {b"transfer-encoding": b"chunked"}, b"abcdefg", True),
+    HttpCall(b"GET", b"/x", {b"connection": b"close"}, b"", False),
 ]
 
 
@@ -31,7 +31,7 @@ def read_requests(pieces: Iterable[bytes]) -> list[Any]:
     return [found for piece in pieces for found in reader.receive_data(piece)]
 
 
-def read_responses(pieces: Iterable[bytes]) -> list[Response]:
+def read_responses(pieces: Iterable[bytes]) -> list[HttpReply]:
     reader = ResponseReader(BODY_LIMIT, HEAD_LIMIT)
     return [found for piece in pieces for found in reader.receive_data(piece)]
 
@@ -70,7 +70,7 @@ def test_who_asks_before_sending_is_heard_before_the_body_comes() -> None:
     head = b"POST /act HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     assert reader.receive_data(head) == [CONTINUE]
     (request,) = reader.receive_data(b"{}")
-    assert isinstance(request, Request)
+    assert isinstance(request, HttpCall)
     assert request.body == b"{}"
 
 
@@ -139,8 +139,8 @@ def test_responses_come_the_same_byte_by_byte() -> None:
     data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n{}"
     data += b"HTTP/1.1 202 \r\ncontent-length:0\r\n\r\n"
     expected = [
-        Response(500, {b"content-length": b"2"}, b"{}", True),
-        Response(202, {b"content-length": b"0"}, b"", True),
+        HttpReply(500, {b"content-length": b"2"}, b"{}", True),
+        HttpReply(202, {b"content-length": b"0"}, b"", True),
     ]
     assert read_responses([data]) == expected
     assert read_responses(bytes_of(data)) == expected
@@ -150,7 +150,7 @@ def test_a_response_without_length_ends_with_the_connection() -> None:
     reader = ResponseReader(BODY_LIMIT)
     assert reader.receive_data(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc") == []
     assert reader.receive_data(b"def") == []
-    assert reader.maybe_end() == Response(200, {b"connection": b"close"}, b"abcdef", False)
+    assert reader.maybe_end() == HttpReply(200, {b"connection": b"close"}, b"abcdef", False)
 
 
 def test_a_response_that_is_cut_short_is_none() -> None:
@@ -206,7 +206,7 @@ def test_a_head_that_comes_again_may_be_followed_by_anything() -> None:
     assert [len(reader.receive_data(data)) for data in (first, second, first + second, second[:-3])] == [1, 1, 2, 0]
     assert reader.pending > 0
     (last,) = reader.receive_data(second[-3:])
-    assert isinstance(last, Request)
+    assert isinstance(last, HttpCall)
     assert (last.body, last.headers[b"content-length"]) == (b'{"a":1}', b"7")
     assert reader.receive_data(b"GET") == []
 

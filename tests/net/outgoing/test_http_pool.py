@@ -17,7 +17,7 @@ from raceway.errors import (
     TooLargeError,
     UnreachableError,
 )
-from raceway.net.codec.http_stream import Response
+from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.allowed import Target
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.net.turn import Turn
@@ -53,8 +53,8 @@ class Rig:
     def __init__(self, pool: HttpPool, listener: Listener) -> None:
         self.pool, self.listener = pool, listener
 
-    async def send(self, data: bytes = b"x", timeout_s: float = 5.0) -> Response | RacewayError:
-        told: asyncio.Future[Response | RacewayError] = asyncio.get_running_loop().create_future()
+    async def send(self, data: bytes = b"x", timeout_s: float = 5.0) -> HttpReply | RacewayError:
+        told: asyncio.Future[HttpReply | RacewayError] = asyncio.get_running_loop().create_future()
         self.pool.send(data, timeout_s, told.set_result)
         assert not told.done(), "never at once"
         return await asyncio.wait_for(told, 10)
@@ -101,7 +101,7 @@ def test_a_connection_is_used_again() -> None:
         async with rig(saying(OK)) as it:
             for _ in range(3):
                 response = await it.send()
-                assert isinstance(response, Response)
+                assert isinstance(response, HttpReply)
                 assert (response.status, response.body) == (200, b"ok")
             assert (it.listener.connections, it.pool.open_connections) == (1, 1)
 
@@ -115,7 +115,7 @@ def test_one_that_the_listener_closes_is_not(answer: bytes) -> None:
     async def test() -> None:
         async with rig(saying(answer)) as it:
             for _ in range(3):
-                assert isinstance(await it.send(), Response)
+                assert isinstance(await it.send(), HttpReply)
             assert it.listener.connections == 3
 
     run(test)
@@ -140,7 +140,7 @@ def test_concurrent_calls_have_connections_of_their_own_up_to_the_limit() -> Non
     async def test() -> None:
         async with rig(slowly) as it:
             answers = await asyncio.gather(*(it.send() for _ in range(12)))
-            assert all(isinstance(answer, Response) for answer in answers)
+            assert all(isinstance(answer, HttpReply) for answer in answers)
             assert it.listener.connections == 4
 
     run(test)
@@ -184,7 +184,7 @@ def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     async def test() -> None:
         async with rig(saying(b"HTTP/1.1 200 OK\r\n\r\nall of it", close=True)) as it:
             response = await it.send()
-            assert isinstance(response, Response)
+            assert isinstance(response, HttpReply)
             assert response.body == b"all of it"
 
     run(test)
@@ -224,7 +224,7 @@ def test_a_kept_connection_that_breaks_before_its_answer_is_repeated_once() -> N
 
     async def test() -> None:
         async with rig(breaking) as it:
-            assert isinstance(await it.send(b"a"), Response)
+            assert isinstance(await it.send(b"a"), HttpReply)
             assert isinstance(await it.send(b"b"), ConnectionLostError)
             assert it.listener.requests == [(1, b"a"), (1, b"b"), (2, b"b")]
 
@@ -245,7 +245,7 @@ def test_a_kept_connection_that_breaks_within_its_answer_is_not_repeated() -> No
 
     async def test() -> None:
         async with rig(breaking) as it:
-            assert isinstance(await it.send(b"a"), Response)
+            assert isinstance(await it.send(b"a"), HttpReply)
             assert isinstance(await it.send(b"b"), ConnectionLostError)
             assert len(it.listener.requests) == 2
 
@@ -295,9 +295,9 @@ def test_bytes_that_nobody_asked_for_end_an_idle_connection() -> None:
 
     async def test() -> None:
         async with rig(chatty) as it:
-            assert isinstance(await it.send(), Response)
+            assert isinstance(await it.send(), HttpReply)
             await until(lambda: not it.pool.open_connections, "the connection to go")
-            assert isinstance(await it.send(), Response)
+            assert isinstance(await it.send(), HttpReply)
             assert it.listener.connections == 2
 
     run(test)

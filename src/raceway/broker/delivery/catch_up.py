@@ -22,7 +22,7 @@ import structlog
 
 from raceway.broker.bus import Bus
 from raceway.broker.queues.queue import batch_of
-from raceway.broker.runs import Run, Span, spelling_key
+from raceway.broker.runs import RowSpan, Run, spelling_key
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError, TrimmedError
@@ -314,11 +314,11 @@ def runs_of(batch: Batch, bus: Bus) -> Iterator[Run]:
     for row in range(batch.count):
         named = (batch.item("topic", row), _sent(batch, row, bus))
         if last is not None and named != last:
-            yield Run(Span(bus.topics.own(last[0].decode()), last[1], start, row), batch, ids)
+            yield Run(RowSpan(bus.topics.own(last[0].decode()), last[1], start, row), batch, ids)
             start = row
         last = named
     if last is not None:
-        yield Run(Span(bus.topics.own(last[0].decode()), last[1], start, batch.count), batch, ids)
+        yield Run(RowSpan(bus.topics.own(last[0].decode()), last[1], start, batch.count), batch, ids)
 
 
 def _delivered_id(batch: Batch, row: int) -> bytes:

@@ -27,7 +27,7 @@ READ_ROWS, READ_BYTES = 1000, 1024 * 1024
 PIECE_BYTES, ROW_BYTES = 2048, 200
 
 
-class Piece(NamedTuple):
+class RowRange(NamedTuple):
     """Rows with consecutive offsets from `first` to before `stop`."""
 
     first: int
@@ -41,19 +41,19 @@ class RecentRows:
         self._journal = journal
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._pieces: OrderedDict[tuple[Topic, int], Piece] = OrderedDict()
+        self._pieces: OrderedDict[tuple[Topic, int], RowRange] = OrderedDict()
         self._firsts: dict[Topic, list[int]] = {}
 
     @property
     def bytes(self) -> int:
         return self._bytes
 
-    def add(self, topic: Topic, batch: Batch, first: int) -> Piece:
+    def add(self, topic: Topic, batch: Batch, first: int) -> RowRange:
         """Add a batch of rows of this topic with consecutive offsets from `first` on."""
         payloads = batch.payload
         assert type(payloads) is list
         size = sum(map(len, payloads)) + PIECE_BYTES + ROW_BYTES * batch.count  # type: ignore[arg-type]  # every row has one
-        piece = Piece(first, first + batch.count, batch, size)
+        piece = RowRange(first, first + batch.count, batch, size)
         known = self._pieces.get((topic, first))
         if known is not None:
             self._drop(topic, known)
@@ -65,7 +65,7 @@ class RecentRows:
             self._drop(oldest, gone)
         return piece
 
-    def find(self, topic: Topic, offset: int) -> Piece | None:
+    def find(self, topic: Topic, offset: int) -> RowRange | None:
         """Return the piece with this committed row, from memory or from the journal.
 
         None if the row was removed by retention or is damaged; `first_from` returns the next one.
@@ -91,7 +91,7 @@ class RecentRows:
             if piece.stop > offset:
                 self._drop(topic, piece)
 
-    def _maybe_kept(self, topic: Topic, offset: int) -> Piece | None:
+    def _maybe_kept(self, topic: Topic, offset: int) -> RowRange | None:
         firsts = self._firsts.get(topic)
         if firsts is None:
             return None
@@ -124,7 +124,7 @@ class RecentRows:
         for begin, stop in reversed(list(zip([0, *borders], [*borders, batch.count], strict=True))):
             self.add(topic, batch.keep(list(range(begin, stop))), offsets[begin])
 
-    def _drop(self, topic: Topic, piece: Piece) -> None:
+    def _drop(self, topic: Topic, piece: RowRange) -> None:
         del self._pieces[topic, piece.first]
         firsts = self._firsts[topic]
         firsts.remove(piece.first)

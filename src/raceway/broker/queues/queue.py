@@ -65,7 +65,7 @@ class Entry(NamedTuple):
         return request is not None and not request.open and self.batch.item("wire", self.row) != ZBUS
 
 
-class Consumer(Protocol):
+class ArmedConsumer(Protocol):
     """A connection that consumes. Compared by identity."""
 
     def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None: ...
@@ -76,7 +76,7 @@ class _Seat:
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: ArmedConsumer) -> None:
         self.consumer = consumer
         self.ticket = b""
         self.window = self.held_rows = self.held_bytes = 0
@@ -110,7 +110,7 @@ class Queue:
         gone: Callable[[Queue, int, int], None],
     ) -> None:
         self.topic = topic
-        self.consumers: dict[Consumer, _Seat] = {}
+        self.consumers: dict[ArmedConsumer, _Seat] = {}
         self._journal = journal
         self._moved = moved
         self._gone = gone
@@ -120,7 +120,7 @@ class Queue:
         # Set during shutdown: it must be known which rows were taken.
         self.paused = False
         # In order of service. A consumer that wants more and is not here has enough rows handed out.
-        self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()
+        self._armed: OrderedDict[ArmedConsumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
         # Rows before `_next` were read into memory; rows before `_end` are committed. Those between are in the journal.
@@ -224,7 +224,7 @@ class Queue:
 
     # ---- delivery ----------------------------------------------------------------------------------------------------
 
-    def arm(self, consumer: Consumer, ticket: bytes, window: int = 1) -> None:
+    def arm(self, consumer: ArmedConsumer, ticket: bytes, window: int = 1) -> None:
         """Ask for `window` rows (-1: no limit). A further call replaces ticket and window, not the place in line."""
         seat = self.consumers.get(consumer)
         if seat is None:
@@ -235,17 +235,17 @@ class Queue:
             self._armed.setdefault(consumer, seat)
         self.pump()
 
-    def is_armed(self, consumer: Consumer) -> bool:
+    def is_armed(self, consumer: ArmedConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: ArmedConsumer) -> None:
         """Remove a closed connection. Rows it did not take return to the queue."""
         seat = self.consumers.pop(consumer, None)
         self._armed.pop(consumer, None)
         if seat is None or seat.held_rows:
             self.give_back([offset for offset, (_, holder) in self._handed.items() if holder.consumer is consumer])
 
-    def dismiss(self, consumer: Consumer) -> bytes:
+    def dismiss(self, consumer: ArmedConsumer) -> bytes:
         """Stop delivering to this consumer; it may still take what it was handed. Return its pending ticket, if any."""
         seat = self.consumers.pop(consumer)
         self._armed.pop(consumer, None)

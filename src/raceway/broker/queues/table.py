@@ -21,7 +21,7 @@ from raceway.broker.delivery.gaps import tell_gap
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.places import find_offset
 from raceway.broker.queues.pubsub import PubSubConsumer, PubSubQueue
-from raceway.broker.queues.queue import CURSORS, Consumer, Queue
+from raceway.broker.queues.queue import CURSORS, ArmedConsumer, Queue
 from raceway.broker.topics import Topic
 from raceway.errors import (
     ForbiddenError,
@@ -42,7 +42,7 @@ QUEUES = "queues"
 PUBSUB, TEMPORARY = 2, 4
 
 
-class QueueConsumer(Consumer, PubSubConsumer, Protocol):
+class QueueConsumer(ArmedConsumer, PubSubConsumer, Protocol):
     """A connection that consumes from queues of both kinds."""
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:

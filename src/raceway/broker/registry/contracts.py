@@ -32,7 +32,7 @@ PAYLOAD_INVALID = "payload_invalid"
 MISMATCH, UNKNOWN_VERSION = "subject_mismatch", "unknown_version"
 
 
-class Known(Protocol):
+class KnownSchemas(Protocol):
     """The methods of the registry that a contract uses."""
 
     generation: int
@@ -72,7 +72,7 @@ RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
 )
 
 
-class Verdict(NamedTuple):
+class ContractVerdict(NamedTuple):
     """Decision on a claim: the refusal, or the version that the payload must match."""
 
     refusal: SchemaRefusedError | None
@@ -82,16 +82,16 @@ class Verdict(NamedTuple):
 class Contract:
     """The contract of one topic; replaced whenever its binding changes."""
 
-    def __init__(self, registry: Known, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
+    def __init__(self, registry: KnownSchemas, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
         self.subject, self.policy, self.checks_payload = subject, policy, checks
         # When a violation was last logged, and how many were not logged since.
         self.logged_at: float | None = None
         self.unlogged = 0
         self._registry, self._limit = registry, limit
-        self._verdicts: dict[tuple[int | None, int | None, bool], Verdict] = {}
+        self._verdicts: dict[tuple[int | None, int | None, bool], ContractVerdict] = {}
         self._generation = registry.generation
 
-    def verdict(self, schema_id: int | None, version: int | None, must_name: bool) -> Verdict:
+    def verdict(self, schema_id: int | None, version: int | None, must_name: bool) -> ContractVerdict:
         """Decide on everything but the payload; cached until the registry changes."""
         if self._generation != self._registry.generation or len(self._verdicts) > KEPT_CLAIMS:
             self._verdicts.clear()
@@ -124,15 +124,15 @@ class Contract:
             return None, version
         return refusal, version if refusal.violation == MISMATCH else framed
 
-    def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> Verdict:
+    def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> ContractVerdict:
         subject = self.subject if schema_id is None else self._registry.maybe_subject(schema_id)
         version = None if subject is None else self._registry.maybe_version(subject, wanted)
         claim = Claim(self.subject, must_name, schema_id, wanted, subject, version)
         for rule, is_broken, words in RULES:
             if is_broken(claim):
                 facts = claim._asdict() | {"wanted": "at all" if wanted is None else wanted}
-                return Verdict(SchemaRefusedError(rule, words.format(**facts), self.subject, wanted), None)
-        return Verdict(None, version)
+                return ContractVerdict(SchemaRefusedError(rule, words.format(**facts), self.subject, wanted), None)
+        return ContractVerdict(None, version)
 
     def _judge_framed(self, framed: SchemaVersion, payload: bytes) -> SchemaRefusedError | None:
         if framed.subject != self.subject:

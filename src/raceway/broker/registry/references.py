@@ -20,13 +20,13 @@ MAX_DEPTH = 20
 Find = Callable[[SchemaReference], SchemaVersion | None]
 
 
-def resolve(references: Sequence[SchemaReference], find: Find, settings: config.Schemas) -> Resolved:
+def resolve(references: Sequence[SchemaReference], find: Find, settings: config.SchemaSettings) -> Resolved:
     """Return all referenced definitions, dependencies first. Raises SchemaInvalidError."""
     return _Resolution(find, settings).all(references)
 
 
 class _Resolution:
-    def __init__(self, find: Find, settings: config.Schemas) -> None:
+    def __init__(self, find: Find, settings: config.SchemaSettings) -> None:
         self._find, self._settings = find, settings
         self._found: dict[str, SchemaVersion] = {}
         self._order: list[Referenced] = []

@@ -73,7 +73,7 @@ References = tuple[SchemaReference, ...]
 
 
 class Registry:
-    def __init__(self, bus: Bus, settings: config.Schemas) -> None:
+    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
         self._bus = bus
         self._settings = settings
         self._subjects: dict[str, SubjectRecord] = {}

@@ -22,7 +22,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
 from raceway.broker.registry.contracts import Contract
 from raceway.broker.registry.registry import Registry
-from raceway.broker.runs import Refused, Span, without
+from raceway.broker.runs import Refused, RowSpan, without
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import kept_attributes
 from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError
@@ -38,24 +38,24 @@ REJECTED = "raceway.rejected"
 # Longest reason in attributes and logs: it may quote the payload.
 REASON_CHARACTERS = 1000
 
-Store = Callable[[Batch, list[Span], Done | None, bytes | None], None]
+Store = Callable[[Batch, list[RowSpan], Done | None, bytes | None], None]
 
 
-class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class TopicBinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     subject: str | None = None
     policy: Policy = "none"
     validate_payload: bool = False
 
 
-NO_BINDING = Binding()
+NO_BINDING = TopicBinding()
 
 
 class Schemas(Registry):
-    def __init__(self, bus: Bus, settings: config.Schemas) -> None:
+    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
         super().__init__(bus, settings)
-        self._bindings: dict[str, Binding] = {}
+        self._bindings: dict[str, TopicBinding] = {}
         for name, value in bus.journal.state.section(BINDINGS).items():
-            self._apply(bus.topics.own(name), msgspec.convert(value, Binding))
+            self._apply(bus.topics.own(name), msgspec.convert(value, TopicBinding))
 
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Schemas(Registry):
         wanted = policy_of(policy)
         if subject is not None:
             self.latest(subject)
-        self._keep(topic, Binding(subject, wanted, validate_payload))
+        self._keep(topic, TopicBinding(subject, wanted, validate_payload))
 
     def update_policy(self, topic: Topic, policy: str, validate_payload: bool) -> None:
         """Set the policy of a topic. Raises SchemaInvalidError, or SchemaReferenceError if the topic has no subject."""
@@ -80,7 +80,7 @@ class Schemas(Registry):
         binding = self._bindings.get(topic.name, NO_BINDING)
         if binding.subject is None:
             raise SchemaReferenceError(f"topic {topic.name!r} has no schema subject yet")
-        self._keep(topic, Binding(binding.subject, wanted, validate_payload))
+        self._keep(topic, TopicBinding(binding.subject, wanted, validate_payload))
 
     def check_reference(
         self, topic: Topic | None, subject: str, *, version: int | None = None, min_version: int | None = None
@@ -111,12 +111,12 @@ class Schemas(Registry):
             del self._bindings[topic.name]
             topic.contract = None
 
-    def _keep(self, topic: Topic, binding: Binding) -> None:
+    def _keep(self, topic: Topic, binding: TopicBinding) -> None:
         if self._bindings.get(topic.name) != binding:
             self._bus.set_state(BINDINGS, topic.name, msgspec.to_builtins(binding))
             self._apply(topic, binding)
 
-    def _apply(self, topic: Topic, binding: Binding) -> None:
+    def _apply(self, topic: Topic, binding: TopicBinding) -> None:
         self._bindings[topic.name] = binding
         topic.contract = None
         if binding.policy != "none":
@@ -151,8 +151,8 @@ class SchemaDoor:
         self.violations: Counter[tuple[str, str]] = Counter()
 
     def admit(
-        self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused, askers: Sequence[Peer] | None = None
-    ) -> list[Span]:
+        self, peer: Peer, batch: Batch, spans: list[RowSpan], refused: Refused, askers: Sequence[Peer] | None = None
+    ) -> list[RowSpan]:
         """Return the spans without rows that a contract refuses. Costs one check per span without a contract.
 
         `askers`: the peers of the rows, if they have several.
@@ -227,7 +227,7 @@ class SchemaDoor:
             encode_attributes(_facts(meant.name, error, peer.wire.decode(), producer) | kept_attributes(attributes))
             for (meant, error), producer, attributes in zip(broken.values(), producers, own, strict=True)
         ]
-        self._store(rows, [Span(topic, topic.encoded, 0, rows.count)], None, None)
+        self._store(rows, [RowSpan(topic, topic.encoded, 0, rows.count)], None, None)
 
 
 def _facts(topic: str, error: SchemaRefusedError, wire: str, producer: str) -> dict[str, str]:

@@ -20,8 +20,8 @@ from raceway.broker.queues.table import QueueResponder, QueueTable
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.requests.correlation import Correlation
 from raceway.broker.requests.refusals import evicted_rows, unserved_rows
-from raceway.broker.requests.replies import Answer, Replies
-from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.requests.replies import Replies, RowAnswer
+from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop
 from raceway.errors import (
@@ -39,7 +39,7 @@ from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
 from raceway.net.ids import random_id
 
 
-class Opened(NamedTuple):
+class OpenRequest(NamedTuple):
     """A request with a responder: its row, its entry in the correlation table, and its timeout in milliseconds."""
 
     row: int
@@ -169,10 +169,10 @@ class Exchanges:
         self,
         askers: Sequence[Peer],
         batch: Batch,
-        spans: list[Span],
+        spans: list[RowSpan],
         chosen: list[Responder | None],
         masked: list[bytes | None],
-    ) -> Iterator[Opened]:
+    ) -> Iterator[OpenRequest]:
         """Yield the requests that have a responder. They have no journal position yet."""
         batch.time_us = self._now_us()
         facts = _Facts(batch)
@@ -183,8 +183,8 @@ class Exchanges:
                     yield self._opened(askers[row], facts, span, row, responder, masked_id)
 
     def _opened(
-        self, peer: Peer, facts: _Facts, span: Span, row: int, responder: Responder, masked_id: bytes
-    ) -> Opened:
+        self, peer: Peer, facts: _Facts, span: RowSpan, row: int, responder: Responder, masked_id: bytes
+    ) -> OpenRequest:
         message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
         if timeout_ms is None:
             timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
@@ -192,9 +192,9 @@ class Exchanges:
             peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
             facts.roots[row] or message_id, facts.time_us, facts.reply_tos[row],
         )  # fmt: skip
-        return Opened(row, request, timeout_ms)
+        return OpenRequest(row, request, timeout_ms)
 
-    def _forward(self, opened: list[Opened], batch: Batch) -> None:
+    def _forward(self, opened: list[OpenRequest], batch: Batch) -> None:
         """Forward requests to peers immediately. Queues deliver after the commit."""
         for row, request, _ in opened:
             self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
@@ -206,7 +206,7 @@ class Exchanges:
                 request.handed_us = max(self._bus.clock_us(), request.accepted_us)
         self._bus.turn.hasten()
 
-    def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> int:
+    def _keep(self, batch: Batch, spans: list[RowSpan], opened: list[OpenRequest], done: Done | None) -> int:
         """Append the requests and start their deadlines. Return the position of the first row."""
         bus, settle = self._bus, partial(self._settle, opened, done)
         told = bus.readers.watch(batch, spans, settle)
@@ -283,7 +283,7 @@ class Exchanges:
                 self._bus.journal.after_commit(done)
         if box is None:
             return Taken(((0, 1, unknown),))
-        box.put(Answer(message_id, batch))
+        box.put(RowAnswer(message_id, batch))
         return Taken()
 
     def _verdict(self, request: Pending) -> bytes:
@@ -404,7 +404,7 @@ class Exchanges:
         for request in self.correlation.abandon(peer):
             self._forget(request)
 
-    def _settle(self, opened: list[Opened], done: Done | None, error: RacewayError | None) -> None:
+    def _settle(self, opened: list[OpenRequest], done: Done | None, error: RacewayError | None) -> None:
         """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
         name them.
 
@@ -427,7 +427,7 @@ def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | N
     return [responders[0] if responders else None] * count
 
 
-def _name_deadlines(batch: Batch, opened: list[Opened]) -> None:
+def _name_deadlines(batch: Batch, opened: list[OpenRequest]) -> None:
     """Write the effective timeout into each row, for readers that do not know the settings of this bus.
 
     A row without a responder or without a deadline keeps the timeout of its sender.

@@ -24,7 +24,7 @@ KEPT_ENDED = 10_000
 Name = tuple[bytes, bytes]
 
 
-class Answer(NamedTuple):
+class RowAnswer(NamedTuple):
     """An answer: a batch of one row, as its responder sent it."""
 
     message_id: bytes
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 class AnswerConsumer(Protocol):
     """A connection that fetches answers from its own reply queue."""
 
-    def hand_answer(self, ticket: bytes, answer: Answer) -> None: ...
+    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None: ...
 
 
 class Box:
@@ -46,11 +46,11 @@ class Box:
 
     def __init__(self, owner: Peer) -> None:
         self.owner = owner
-        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+        self._answers: OrderedDict[bytes, RowAnswer] = OrderedDict()
         self._size = 0
         self._armed: dict[bytes, AnswerConsumer] = {}
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: RowAnswer) -> None:
         consumer = self._armed.pop(answer.message_id, None)
         if consumer is not None:
             consumer.hand_answer(answer.message_id, answer)
@@ -72,7 +72,7 @@ class Box:
             if len(self._armed) > KEPT_ANSWERS:
                 del self._armed[next(iter(self._armed))]
 
-    def maybe_take(self, message_id: bytes) -> Answer | None:
+    def maybe_take(self, message_id: bytes) -> RowAnswer | None:
         answer = self._answers.pop(message_id, None)
         if answer is not None:
             self._size -= answer.size

@@ -21,7 +21,7 @@ MAX_DOUBLINGS = 30
 
 
 class Guesses:
-    def __init__(self, settings: config.Security, clock_s: Callable[[], float]) -> None:
+    def __init__(self, settings: config.SecuritySettings, clock_s: Callable[[], float]) -> None:
         self._free, self._clock_s = settings.free_failures, clock_s
         self._wait_s, self._longest_s = settings.failure_wait_s, settings.failure_wait_max_s
         # Key to the number of failures and the end of the wait.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from raceway import config
-from raceway.broker.runs import Refused, Span
+from raceway.broker.runs import Refused, RowSpan
 from raceway.broker.security.guesses import Guesses
 from raceway.broker.security.tokens import TokenReader, claimed
 from raceway.errors import (
@@ -50,7 +50,9 @@ REMEMBERED = 65_536
 class Security:
     """Roles, bindings and permission checks. `keep` stores a value in the journal's state: section, key, value."""
 
-    def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
+    def __init__(
+        self, settings: config.SecuritySettings, state: State, keep: Callable[[str, str, Any | None], None]
+    ) -> None:
         self._keep = keep
         self.enabled = settings.enabled
         self.admin_token = settings.admin_token
@@ -105,7 +107,9 @@ class Security:
         if self.enabled and not self._allows_at(principal, permission, {("cluster", ""), ("namespace", namespace)}):
             raise ForbiddenError(str(principal), f"{permission} in namespace {namespace}")
 
-    def admit(self, principal: Principal, permission: Permission, spans: list[Span], refused: Refused) -> list[Span]:
+    def admit(
+        self, principal: Principal, permission: Permission, spans: list[RowSpan], refused: Refused
+    ) -> list[RowSpan]:
         """Return the spans of topics with the permission, and add the rows of the others to `refused`."""
         if not self.enabled:
             return spans

@@ -40,7 +40,7 @@ class Proof(NamedTuple):
 
 
 class TokenReader:
-    def __init__(self, settings: config.Security, clock_s: Callable[[], float]) -> None:
+    def __init__(self, settings: config.SecuritySettings, clock_s: Callable[[], float]) -> None:
         self._settings, self._clock_s = settings, clock_s
         self._known: dict[str, Proof] = {}
 

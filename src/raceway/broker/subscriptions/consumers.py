@@ -24,7 +24,7 @@ from raceway.model.envelope import Batch
 from raceway.model.subscriptions import SubscriptionType
 
 
-class Delivery(NamedTuple):
+class Handover(NamedTuple):
     """Rows of one batch, in order, for one consumer."""
 
     topic: Topic
@@ -43,7 +43,7 @@ class Sink(Protocol):
     def room(self) -> int:
         """Return how many bytes it accepts now. One message may exceed it."""
 
-    def take(self, delivery: Delivery) -> None: ...
+    def take(self, delivery: Handover) -> None: ...
 
     def end(self, error: RacewayError | None) -> None:
         """End the stream: replaced by a newer one (None), or the consumer was removed."""

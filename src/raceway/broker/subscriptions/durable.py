@@ -26,12 +26,12 @@ from typing import Any, ClassVar
 import structlog
 
 from raceway.broker.delivery.gaps import tell_gap
-from raceway.broker.delivery.recent import Piece
+from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
 from raceway.broker.subscriptions.consumers import Consumer, Sink
 from raceway.broker.subscriptions.progress import Ahead, done_counts
 from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
-from raceway.broker.subscriptions.windows import Line
+from raceway.broker.subscriptions.windows import InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
@@ -91,7 +91,7 @@ class DurableSubscription(Subscription):
         super().__init__(feed, name, kind, host, release_ms)
         self.policy, self.max_unacked = policy, max_unacked
         self._in_flight, self._first_in_flight = in_flight, first_in_flight
-        self._handed: dict[Consumer, Line] = {}
+        self._handed: dict[Consumer, InFlight] = {}
         self.redelivered = self.dead_letters = 0
         self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
@@ -165,7 +165,7 @@ class DurableSubscription(Subscription):
 
     # ---- intake ------------------------------------------------------------------------------------------------------
 
-    def grown(self, piece: Piece | None) -> None:
+    def grown(self, piece: RowRange | None) -> None:
         self.pump()
 
     def rewind(self, offset: int) -> None:
@@ -202,7 +202,7 @@ class DurableSubscription(Subscription):
             self._take_piece(piece, ROWS_AT_ONCE)
             looked_at += self._next - before
 
-    def _take_piece(self, piece: Piece, limit: int) -> None:
+    def _take_piece(self, piece: RowRange, limit: int) -> None:
         batch, kinds = piece.batch, piece.batch.kind
         stop = min(piece.stop, self.feed.end, self._next + limit)
         while self._next < stop and len(self._held) < self.intake_limit:
@@ -251,11 +251,11 @@ class DurableSubscription(Subscription):
             del found[consumer]
         return found
 
-    def _line(self, consumer: Consumer) -> Line:
+    def _line(self, consumer: Consumer) -> InFlight:
         line = self._handed.get(consumer)
         if line is None:
             fixed = consumer.in_flight or self._in_flight
-            line = self._handed[consumer] = Line(self._first_in_flight, fixed)
+            line = self._handed[consumer] = InFlight(self._first_in_flight, fixed)
         return line
 
     def pump(self) -> None:
@@ -321,12 +321,12 @@ class DurableSubscription(Subscription):
         self._host.counts["bus.delivered"] += used
         return used
 
-    def _piece_with(self, piece: Piece | None, offset: int) -> Piece | None:
+    def _piece_with(self, piece: RowRange | None, offset: int) -> RowRange | None:
         if piece is not None and piece.first <= offset < piece.stop:
             return piece
         return self._host.recent.find(self.topic, offset)
 
-    def _go_out(self, held: Held, consumer: Consumer, piece: Piece, rooms: dict[Consumer, int]) -> bool:
+    def _go_out(self, held: Held, consumer: Consumer, piece: RowRange, rooms: dict[Consumer, int]) -> bool:
         row = held.offset - piece.first
         size, sink = message_size(piece.batch, row), consumer.sink
         assert sink is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from raceway.broker.delivery.recent import Piece, RecentRows
+from raceway.broker.delivery.recent import RecentRows, RowRange
 from raceway.broker.subscriptions.subscription import Subscription
 from raceway.broker.topics import Topic
 from raceway.model.envelope import REQUEST, Batch
@@ -31,7 +31,7 @@ class TopicFeed:
         self.end = first + len(rows)
         self._count_requests(batch, rows)
         reading = [each for each in self.subscriptions.values() if each.is_reading]
-        piece: Piece | None = None
+        piece: RowRange | None = None
         if reading:  # a subscription that waits must not keep other topics' rows in memory
             own = batch if len(rows) == batch.count else batch.keep(list(rows))
             piece = self._recent.add(self.topic, own, first)

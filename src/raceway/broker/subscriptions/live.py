@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
-from raceway.broker.delivery.recent import Piece
+from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
@@ -37,7 +37,7 @@ class LiveSubscription(Subscription):
         # Pending offsets by consumer, if key-shared.
         self._offsets: dict[Consumer, deque[int]] = {}
 
-    def grown(self, piece: Piece | None) -> None:
+    def grown(self, piece: RowRange | None) -> None:
         if piece is None or self.paused:
             return
         if self._next is None:
@@ -46,7 +46,7 @@ class LiveSubscription(Subscription):
             self._behind_bytes += piece.size
             self._look()
 
-    def _give(self, piece: Piece, begin: int, rooms: dict[Consumer, int]) -> None:
+    def _give(self, piece: RowRange, begin: int, rooms: dict[Consumer, int]) -> None:
         """Deliver rows from `begin` on until there is no room; then the subscription is behind."""
         batch, before = piece.batch, self.delivered
         handout = Handout(self.topic, self.encoded)
@@ -58,7 +58,7 @@ class LiveSubscription(Subscription):
         handout.send()
         self._host.counts["bus.delivered"] += self.delivered - before
 
-    def _hand_out(self, handout: Handout, piece: Piece, row: int, rooms: dict[Consumer, int]) -> bool:
+    def _hand_out(self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int]) -> bool:
         if self._ring is not None:
             self._hand_by_key(handout, piece, row, rooms, self._ring)
             return True
@@ -68,7 +68,7 @@ class LiveSubscription(Subscription):
         return True
 
     def _hand_by_key(
-        self, handout: Handout, piece: Piece, row: int, rooms: dict[Consumer, int], ring: KeyRing[Consumer]
+        self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int], ring: KeyRing[Consumer]
     ) -> None:
         owner = ring.maybe_owner(key_of(piece.batch, row))
         if owner is None:
@@ -134,7 +134,7 @@ class LiveSubscription(Subscription):
         """Deliver pending offsets to consumers with room. Return whether one of them still has room and offsets."""
         handout, before = Handout(self.topic, self.encoded), self.delivered
         for consumer, offsets in list(self._offsets.items()):
-            piece: Piece | None = None
+            piece: RowRange | None = None
             while offsets and consumer in rooms:
                 offset = offsets.popleft()
                 if piece is None or not piece.first <= offset < piece.stop:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from raceway.broker.delivery.recent import Piece, RecentRows
-from raceway.broker.subscriptions.consumers import Consumer, Consumers, Delivery, Sink
+from raceway.broker.delivery.recent import RecentRows, RowRange
+from raceway.broker.subscriptions.consumers import Consumer, Consumers, Handover, Sink
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.model.envelope import Batch
@@ -79,7 +79,7 @@ class Handout:
         for consumer, parts in self._rows.items():
             for batch, rows in parts:
                 if consumer.sink is not None:
-                    consumer.sink.take(Delivery(self._topic, self._subscription, batch, rows))
+                    consumer.sink.take(Handover(self._topic, self._subscription, batch, rows))
 
 
 class Subscription(ABC):
@@ -155,7 +155,7 @@ class Subscription(ABC):
         """Handle a change of the active consumers."""
 
     @abstractmethod
-    def grown(self, piece: Piece | None) -> None:
+    def grown(self, piece: RowRange | None) -> None:
         """Handle committed rows, which `piece` contains if `is_reading`."""
 
     @abstractmethod

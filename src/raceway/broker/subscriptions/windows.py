@@ -36,7 +36,7 @@ class Handed(Protocol):
     since_ms: float
 
 
-class Line:
+class InFlight:
     __slots__ = ("_acknowledged", "_fixed", "_gap_ms", "_last_ms", "_moved_ms", "_number", "_out", "window")
 
     def __init__(self, first: int, fixed: int | None) -> None:

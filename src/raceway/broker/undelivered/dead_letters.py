@@ -14,7 +14,7 @@ import structlog
 
 from raceway.broker.bus import Bus
 from raceway.broker.publishing import Publishing
-from raceway.broker.runs import Span, over_partitions
+from raceway.broker.runs import RowSpan, over_partitions
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
@@ -108,5 +108,5 @@ class Letters:
             log.warning("note about undeliverable message not stored", reason=str(error), **facts)
 
     def _publish(self, topic: Topic, batch: Batch, done: Done | None) -> None:
-        spans = over_partitions([Span(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")
+        spans = over_partitions([RowSpan(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")
         self._publishing.store_own(batch, spans, done)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from raceway.broker.bus import Bus
-from raceway.broker.runs import Run, Span
+from raceway.broker.runs import RowSpan, Run
 from raceway.broker.tracing import mint_batch
 from raceway.errors import UnavailableError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
@@ -53,7 +53,7 @@ class Parking:
         )
         with contextlib.suppress(UnavailableError):
             bus.append(parked, None)
-            run = Run(Span(topic, topic.encoded, 0, 1), parked, ids)
+            run = Run(RowSpan(topic, topic.encoded, 0, 1), parked, ids)
             for encoder, peers in bus.routing.route(topic).copies:
                 data = encoder(run)
                 for peer in peers:

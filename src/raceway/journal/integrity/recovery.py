@@ -34,7 +34,7 @@ from raceway.journal.identity import (
 )
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_holes
-from raceway.journal.integrity.scan import Found, Lost, walk
+from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
 from raceway.journal.read.blocks import StoredBlock
 from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT, FolderCatalogue
 from raceway.journal.read.index import Index
@@ -115,7 +115,7 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
         # Only what lies after the saved index is walked over; before it, blocks were committed and indexed.
         doubtful = _take_in(index, source, marker, path.name, known, damage)
         size = source.size
-    lost = [found for found in doubtful if isinstance(found, Lost) and found.first <= known]
+    lost = [found for found in doubtful if isinstance(found, LostBytes) and found.first <= known]
     # Complete blocks of committed rows stay in the file, damaged as they are: `raceway journal verify` may read
     # parts of them later.
     kept = [found for found in lost if found.whole]
@@ -138,11 +138,11 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
 
 def _take_in(
     index: Index, source: Source, marker: bytes, file: str, known: int, damage: DamageLog
-) -> list[Found | Lost]:
+) -> list[FoundBlock | LostBytes]:
     """Add the blocks that will be kept to the index; return what is doubtful at the end."""
-    doubtful: list[Found | Lost] = []
+    doubtful: list[FoundBlock | LostBytes] = []
     for found in walk(source, marker, file, index.covered, index.last + 1):
-        if isinstance(found, Lost):
+        if isinstance(found, LostBytes):
             doubtful.append(found)
             continue
         # Heads are written with bodies, but pages reach the disk in any order: after the mark a body may be
@@ -153,7 +153,7 @@ def _take_in(
                 doubtful.append(found)
                 continue
         for before in doubtful:  # something good follows: damage in the middle, not a torn end
-            if isinstance(before, Found):
+            if isinstance(before, FoundBlock):
                 add_found(index, before, file, damage)
             else:
                 damage.add(missing(file, before.position, before.size, before.first, before.last, before.reason))

@@ -15,7 +15,7 @@ from raceway.journal.files import Files, read_all, write_all
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
-from raceway.journal.integrity.scan import Found, walk
+from raceway.journal.integrity.scan import FoundBlock, walk
 from raceway.journal.read.segment import first_of
 from raceway.journal.write.columns import word_sum
 
@@ -29,7 +29,7 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
     try:
         source = _Descriptor(files, descriptor)
         for found in walk(source, marker, path.name, 0, first_of(path)):
-            if not isinstance(found, Found):
+            if not isinstance(found, FoundBlock):
                 continue
             # Collected before the first write: all are computed from the bytes as they were.
             changes = list(_mended(source, found))
@@ -63,7 +63,7 @@ class _Descriptor:
         """No-op: the descriptor belongs to the caller."""
 
 
-def _mended(source: _Descriptor, found: Found) -> Iterator[tuple[int, bytes]]:
+def _mended(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of everything that must be written to restore the block."""
     head = source.read(PREFIX_SIZE + found.prefix.meta_size, found.position)
     yield from _mended_prefix(found.position, head[:PREFIX_SIZE])
@@ -80,14 +80,14 @@ def _mended_prefix(position: int, prefix: bytes) -> Iterator[tuple[int, bytes]]:
         yield position, mended + struct.pack("<I", crc(mended))
 
 
-def _mended_meta(found: Found, meta: bytes) -> Iterator[tuple[int, bytes]]:
+def _mended_meta(found: FoundBlock, meta: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the repaired metadata, if it differs."""
     mended = maybe_mend(meta, found.prefix.meta_crc)
     if mended is not None and mended != meta:
         yield found.position + PREFIX_SIZE, mended
 
 
-def _mended_body(source: _Descriptor, found: Found) -> Iterator[tuple[int, bytes]]:
+def _mended_body(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield the repaired stripes, if all are good then and the word sum agrees."""
     position = found.position + found.prefix.body_at
     body = source.read(found.prefix.body_size, position)
@@ -100,7 +100,7 @@ def _mended_body(source: _Descriptor, found: Found) -> Iterator[tuple[int, bytes
         yield position + stripe * STRIPE, mended[stripe * STRIPE : (stripe + 1) * STRIPE]
 
 
-def _report(file: str, found: Found) -> Damage:
+def _report(file: str, found: FoundBlock) -> Damage:
     """Return the report of a repaired block."""
     return Damage(
         kind="repaired", file=file, position=found.position, size=found.prefix.size, first=found.prefix.first,

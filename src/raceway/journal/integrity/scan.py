@@ -1,8 +1,8 @@
 """Walk over the blocks of a file by their heads alone, with resynchronisation where a head is destroyed.
 
-A walk yields in order a `Found` for each readable head and a `Lost` for each range of bytes without one. After an
-unusable prefix the next one is searched by the journal's marker; it counts only if its CRC is right and its sequence
-does not go back. Bodies are not read: 256 MiB of blocks are walked in well under a second.
+A walk yields in order a `FoundBlock` for each readable head and a `LostBytes` for each range of bytes without one.
+After an unusable prefix the next one is searched by the journal's marker; it counts only if its CRC is right and its
+sequence does not go back. Bodies are not read: 256 MiB of blocks are walked in well under a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEARCH = MIB
 _Span = tuple[str, int, int]
 
 
-class Found(NamedTuple):
+class FoundBlock(NamedTuple):
     """Block whose head is readable and whose body is as long as the head says."""
 
     position: int
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     mended: bool
 
 
-class Lost(NamedTuple):
+class LostBytes(NamedTuple):
     """Range of bytes without a readable block.
 
     `first` is the first sequence that may have been there. `last` is the last one, or None if nothing readable follows.
@@ -55,7 +55,7 @@ class Lost(NamedTuple):
     spans: list[_Span]
 
 
-def walk(source: Source, marker: bytes, file: str, position: int, expected: int) -> Iterator[Found | Lost]:
+def walk(source: Source, marker: bytes, file: str, position: int, expected: int) -> Iterator[FoundBlock | LostBytes]:
     """Yield the blocks from `position` to the end; the next one should begin with the sequence `expected` or a later
     one.
 
@@ -78,18 +78,20 @@ def walk(source: Source, marker: bytes, file: str, position: int, expected: int)
         behind = position + prefix.size
         if behind > end:
             spans = known[0].spans if known else []
-            yield Lost(position, end - position, prefix.first, prefix.last, False, "the last block is truncated", spans)
+            yield LostBytes(
+                position, end - position, prefix.first, prefix.last, False, "the last block is truncated", spans
+            )
             return
         if known is None:
             # The prefix is good, so its size leads to the next block without a search.
             size, reason = behind - position, "the metadata of a block is damaged"
-            yield Lost(position, size, prefix.first, prefix.last, True, reason, [])
+            yield LostBytes(position, size, prefix.first, prefix.last, True, reason, [])
         else:
-            yield Found(position, prefix, known[0], prefix_mended or known[1])
+            yield FoundBlock(position, prefix, known[0], prefix_mended or known[1])
         position, expected = behind, prefix.last + 1
 
 
-def _find_next(source: Source, marker: bytes, position: int, end: int, expected: int) -> Lost:
+def _find_next(source: Source, marker: bytes, position: int, end: int, expected: int) -> LostBytes:
     """Search the next prefix after an unusable one, in pieces of bounded size."""
     at = position + 1
     while at + PREFIX_SIZE <= end:
@@ -99,7 +101,9 @@ def _find_next(source: Source, marker: bytes, position: int, end: int, expected:
             parsed = maybe_parse_prefix(source.read(PREFIX_SIZE, at + hit), marker)
             if parsed is not None and parsed[0].first >= expected:
                 size = at + hit - position
-                return Lost(position, size, expected, parsed[0].first - 1, True, "the prefix of a block is damaged", [])
+                return LostBytes(
+                    position, size, expected, parsed[0].first - 1, True, "the prefix of a block is damaged", []
+                )
             # The marker alone proves nothing: it may be the remains of a damaged prefix.
             hit = piece.find(marker, hit + 1)
         if len(piece) < _SEARCH:
@@ -108,7 +112,7 @@ def _find_next(source: Source, marker: bytes, position: int, end: int, expected:
         # once.
         at += _SEARCH - MARKER_SIZE + 1
     whole = end - position >= PREFIX_SIZE
-    return Lost(position, end - position, expected, None, whole, "no block found here", [])
+    return LostBytes(position, end - position, expected, None, whole, "no block found here", [])
 
 
 class _Window:

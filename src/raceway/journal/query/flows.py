@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.query.search import Rows, joined
+from raceway.journal.query.search import SearchedRows, joined
 from raceway.model.envelope import OWN_NAME, REFUSALS
 
 COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")
@@ -35,7 +35,7 @@ class Exchange(msgspec.Struct, frozen=True):
     slowest_us: int
 
 
-class Source(msgspec.Struct, frozen=True):
+class PublishSource(msgspec.Struct, frozen=True):
     """Publishes of one service to one topic."""
 
     producer: str
@@ -51,11 +51,11 @@ class Flows(msgspec.Struct, frozen=True, kw_only=True):
     stop: int
     since_us: int
     exchanges: list[Exchange]
-    sources: list[Source]
+    sources: list[PublishSource]
     unanswered: dict[str, int]
 
 
-def recent_flows(journal: Rows, max_rows: int, limit: int, max_s: float = LONGEST_S) -> Flows:
+def recent_flows(journal: SearchedRows, max_rows: int, limit: int, max_s: float = LONGEST_S) -> Flows:
     """Return the `limit` busiest flows of the last `max_rows` rows, or of as many as can be read in `max_s` seconds."""
     stop = first = journal.committed + 1
     oldest, deadline = max(journal.first_position(), stop - max_rows), time.monotonic() + max_s
@@ -117,11 +117,11 @@ def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchan
     ]
 
 
-def _sources(publishes: pa.Table, limit: int) -> list[Source]:
+def _sources(publishes: pa.Table, limit: int) -> list[PublishSource]:
     """Return publishes, grouped by producer, topic and wire."""
     counted = publishes.group_by(["producer", "topic", "wire"]).aggregate([("sequence", "count")])
     return [
-        Source(row["producer"], row["topic"], row["wire"], row["sequence_count"])
+        PublishSource(row["producer"], row["topic"], row["wire"], row["sequence_count"])
         for row in _busiest(counted, "sequence_count", limit)
     ]
 

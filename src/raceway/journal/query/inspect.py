@@ -132,7 +132,7 @@ def _topics(segments: Sequence[Segment]) -> list[TopicFacts]:
     return [TopicFacts(topic, *offsets) for topic, offsets in found.items()]
 
 
-class _Snapshot(msgspec.Struct):
+class _ShownSnapshot(msgspec.Struct):
     """Fields of a snapshot that are shown."""
 
     sequence: int
@@ -146,7 +146,7 @@ def _snapshot_facts(files: Files, path: Path) -> SnapshotFacts:
     opened = maybe_unprotect(data)
     if opened is None or maybe_decode_snapshot(data) is None:
         return SnapshotFacts(path.name, -1, {})
-    snapshot = msgspec.json.decode(opened[0], type=_Snapshot)
+    snapshot = msgspec.json.decode(opened[0], type=_ShownSnapshot)
     sections = {name: len(values) for name, values in snapshot.sections.items()}
     return SnapshotFacts(path.name, snapshot.sequence, sections | {"topics": len(snapshot.offsets)})
 

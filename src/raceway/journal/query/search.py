@@ -46,7 +46,7 @@ class Read(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-class Rows(Protocol):
+class SearchedRows(Protocol):
     """Methods of a journal that a search needs."""
 
     @property
@@ -104,7 +104,7 @@ class Found(msgspec.Struct, kw_only=True):
 
 
 def search(
-    journal: Rows,
+    journal: SearchedRows,
     criteria: Criteria,
     *,
     before: int | None = None,
@@ -187,7 +187,7 @@ def _unquoted(text: str, quoted: str) -> str:
         raise MalformedError(f"{text!r} is not a path: {error}") from error
 
 
-def _bounds(journal: Rows, criteria: Criteria) -> tuple[int, int]:
+def _bounds(journal: SearchedRows, criteria: Criteria) -> tuple[int, int]:
     """Return the range of positions that the criteria's times allow."""
     oldest, newest = journal.first_position(), journal.committed + 1
     if criteria.since_us:
@@ -214,7 +214,7 @@ def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> I
             yield from read(error.first, stop, columns)
 
 
-def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> list[dict[str, Any]]:
+def _matching(journal: SearchedRows, judge: _Judge, low: int, high: int, limit: int) -> list[dict[str, Any]]:
     """Return up to `limit` newest matches of a window, newest first."""
     sequences: list[int] = []
     begins: list[int] = []

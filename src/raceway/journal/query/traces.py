@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
-from raceway.journal.query.search import Read, Rows, joined, position_at
+from raceway.journal.query.search import Read, SearchedRows, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
 # Rows read at once: takes a few milliseconds.
@@ -32,7 +32,7 @@ _SHOWN = (
 )  # fmt: skip
 
 
-class Search(msgspec.Struct, kw_only=True):
+class TraceSearch(msgspec.Struct, kw_only=True):
     """Scope of a search. `rows` is the budget of each pass; `progress` is called with the rows searched so far."""
 
     read: Read
@@ -79,16 +79,16 @@ class Search(msgspec.Struct, kw_only=True):
         self.progress(self.searched)
 
 
-def search_of(journal: Rows, rows: int) -> Search:
+def search_of(journal: SearchedRows, rows: int) -> TraceSearch:
     """Return a search over all of a journal, within a budget of rows."""
-    return Search(
+    return TraceSearch(
         read=journal.read, read_topic=journal.read_topic, first=journal.first_position(), end=journal.committed + 1,
         rows=rows,
     )  # fmt: skip
 
 
 def maybe_trace(
-    search: Search,
+    search: TraceSearch,
     wanted: str,
     *,
     since_us: int | None = None,
@@ -126,7 +126,7 @@ def _maybe_met(newest_first: Iterator[pa.RecordBatch], wanted: str) -> tuple[int
     return None
 
 
-def _root_position(search: Search, root: str, begin: int, position: int) -> int:
+def _root_position(search: TraceSearch, root: str, begin: int, position: int) -> int:
     """Return where the chain began: the newest message with that id, not an answer, at or before a position."""
     earliest = position
     for batch in search.windows(begin, position + 1, backward=True):
@@ -143,7 +143,7 @@ def _root_position(search: Search, root: str, begin: int, position: int) -> int:
     return earliest
 
 
-def _gather(search: Search, root: str, begin: int, stop: int) -> list[int]:
+def _gather(search: TraceSearch, root: str, begin: int, stop: int) -> list[int]:
     """Return the positions of the trace's rows.
 
     A chain that continues after a restart of the bus has for its root the id under which a message was forwarded
@@ -173,7 +173,7 @@ def _has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa
     return found
 
 
-def _rows(search: Search, position: int) -> list[dict[str, Any]]:
+def _rows(search: TraceSearch, position: int) -> list[dict[str, Any]]:
     """Return the row at a position, with the columns that are shown."""
     return [
         row

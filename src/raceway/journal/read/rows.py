@@ -31,7 +31,7 @@ def decode_rows(
 ) -> pa.RecordBatch:
     """Decode rows `begin` to `end` of a block of `count` rows whose first sequence is `first`."""
     schema = chosen_schema(columns)
-    block = _Rows(meta, first, count, load, begin, end)
+    block = _BlockRows(meta, first, count, load, begin, end)
     return pa.RecordBatch.from_arrays([block.canonical(name) for name in schema.names], schema=schema)
 
 
@@ -63,7 +63,7 @@ class Budget:
         return taken
 
 
-class _Rows:
+class _BlockRows:
     """Range of rows of one block."""
 
     def __init__(self, meta: Meta, first: int, count: int, load: Load, begin: int, end: int) -> None:

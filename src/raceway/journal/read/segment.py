@@ -19,7 +19,7 @@ from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
 from raceway.journal.format import HAS_CONTROL_ROWS
 from raceway.journal.integrity.damage import DamageLog
-from raceway.journal.integrity.scan import Found, Lost, walk
+from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
 from raceway.journal.read.blocks import StoredBlock, maybe_read_block, report_head_repair
 from raceway.journal.read.index import Index
 from raceway.journal.read.rows import Budget
@@ -234,12 +234,12 @@ def resumable_index(files: Files, path: Path, source: Source) -> Index:
 
 def extend_index(
     index: Index, source: Source, marker: bytes, file: str, damage: DamageLog, limit: int | None = None
-) -> Lost | None:
+) -> LostBytes | None:
     """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported.
 
     Returns the unreadable bytes at the end of the file, if any: only the caller knows what they mean.
     """
-    pending: Lost | None = None
+    pending: LostBytes | None = None
     reached = index.last
     blocks = walk(source, marker, file, index.covered, index.last + 1)
     while limit is None or reached < limit:  # after the limit a write may be in progress: do not read there
@@ -250,7 +250,7 @@ def extend_index(
         if pending is not None:
             damage.add(missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
             pending = None
-        if isinstance(found, Lost):
+        if isinstance(found, LostBytes):
             pending = found
             reached = found.last or reached
         elif limit is None or found.prefix.last <= limit:
@@ -261,7 +261,7 @@ def extend_index(
     return None
 
 
-def add_found(index: Index, found: Found, file: str, damage: DamageLog) -> None:
+def add_found(index: Index, found: FoundBlock, file: str, damage: DamageLog) -> None:
     """Add a block to the index, and report it if its head was repaired."""
     prefix = found.prefix
     if found.mended:

@@ -33,7 +33,7 @@ class ActiveSegment:
 
     def __init__(
         self,
-        settings: config.Journal,
+        settings: config.JournalSettings,
         folder: Path,
         files: Files,
         marker: bytes,

@@ -42,7 +42,9 @@ MANY_ROWS = 512
 class Intake(ABC):
     """Everything of a journal except storing the rows; `_hand_over` starts that for one block."""
 
-    def __init__(self, settings: config.Journal, state: State, next_sequence: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, settings: config.JournalSettings, state: State, next_sequence: int, clock: Callable[[], int]
+    ) -> None:
         self.state = state
         self.pressure: Callable[[bool], None] = _no_pressure
         self._settings, self._clock = settings, clock

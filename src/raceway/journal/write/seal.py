@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.config import Journal
+from raceway.config import JournalSettings
 from raceway.errors import JournalError, RacewayError
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Segment
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("name", help="segment-<first sequence>")
-    parser.add_argument("--row-group-rows", type=int, default=Journal().row_group_rows)
+    parser.add_argument("--row-group-rows", type=int, default=JournalSettings().row_group_rows)
     parser.add_argument("--hold", action="store_true", help="copy the topics listed on standard input to a held file")
     chosen = parser.parse_args(arguments)
     # Sealing takes a core for seconds; it must not compete with the bus.

@@ -19,7 +19,7 @@ from raceway.journal.write.retention import Plan, plan, remove_segment
 from raceway.journal.write.sealer import Outcome, Sealer, outlived_blocks
 
 
-class Owner(Protocol):
+class UpkeepOwner(Protocol):
     """Methods of the journal that upkeep needs."""
 
     state: State
@@ -36,7 +36,7 @@ class Upkeep:
 
     def __init__(
         self,
-        settings: config.Journal,
+        settings: config.JournalSettings,
         folder: Path,
         files: Files,
         catalogue: FolderCatalogue,
@@ -48,7 +48,7 @@ class Upkeep:
         self._sealer = Sealer(folder, settings.row_group_rows)
         self._worked_on = ""  # the segment a child reads
 
-    def run(self, owner: Owner) -> None:
+    def run(self, owner: UpkeepOwner) -> None:
         """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""
         outcome = self._sealer.maybe_outcome()
         if outcome is not None:
@@ -73,7 +73,7 @@ class Upkeep:
                 self._files.remove(blocks)
                 self._catalogue.refresh()
 
-    def _plan(self, owner: Owner) -> Plan:
+    def _plan(self, owner: UpkeepOwner) -> Plan:
         """Return what retention has to do; an empty plan if no limits are set."""
         retention = self._settings.retention
         if not retention.max_age_s and not retention.max_bytes:
@@ -81,7 +81,7 @@ class Upkeep:
         listing = self._catalogue.listing
         return plan(listing.segments, listing.held, owner.state.section("cursors"), self._clock(), retention)
 
-    def _carry_out(self, planned: Plan, owner: Owner) -> None:
+    def _carry_out(self, planned: Plan, owner: UpkeepOwner) -> None:
         """Move cursors, then remove segments and held files, oldest first."""
         # Cursors move before their rows are removed, or a subscription would get TrimmedError in between.
         for move in planned.moves:

@@ -33,7 +33,7 @@ class Watch:
 
     def __init__(
         self,
-        settings: config.Journal,
+        settings: config.JournalSettings,
         folder: Path,
         files: Files,
         lock: FolderLock,

@@ -73,7 +73,7 @@ class Writer:
 
     def __init__(
         self,
-        settings: config.Journal,
+        settings: config.JournalSettings,
         files: Files,
         marker: bytes,
         active: ActiveSegment,

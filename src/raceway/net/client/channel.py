@@ -14,7 +14,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.net.codec.grpc_client import Answer, Ended, Event, GrpcClientConnection
+from raceway.net.codec.grpc_client import CallEnded, Event, GrpcClientConnection, GrpcMessage
 from raceway.net.codec.grpc_head import Status
 
 R = TypeVar("R", bound=Message)
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Message)
 LOOKS, LOOK_S = 2, 1.0
 
 
-class Waiting(Protocol):
+class StreamReceiver(Protocol):
     """Receiver of the messages and the end of one stream."""
 
     def answered(self, stream: int, message: bytes) -> None:
@@ -86,7 +86,7 @@ class Channel:
         self._address, self._options = address, options
         self._keeper = Keeper(address, options, _open_grpc, self._receive, _restore_nothing, self._lost)
         # Stream id to receiver, on the current connection only: a loss fails and removes all of them.
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, StreamReceiver] = {}
         self._beating: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -161,12 +161,12 @@ class Channel:
         if many.error is not None:
             raise many.error
 
-    async def listen(self, path: bytes, request: Message, waiting: Waiting) -> tuple[Link, int]:
+    async def listen(self, path: bytes, request: Message, waiting: StreamReceiver) -> tuple[Link, int]:
         """Begin a server-streaming call. Its messages go to `waiting` until it ends or `forget` is called."""
         link = await self._keeper.link()
         return link, self._begin(link, path, request.SerializeToString(), waiting)
 
-    def _begin(self, link: Link, path: bytes, message: bytes, waiting: Waiting) -> int:
+    def _begin(self, link: Link, path: bytes, message: bytes, waiting: StreamReceiver) -> int:
         # The link may have been lost while the caller drained it.
         if not link.open:
             raise ConnectionLostError(str(self._address), "the connection closed before the call was sent")
@@ -184,12 +184,12 @@ class Channel:
 
     def _receive(self, events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Answer):
+            if isinstance(event, GrpcMessage):
                 # None for a stream that was cancelled while its messages were on their way.
                 waiting = self._waiting.get(event.stream)
                 if waiting is not None:
                     waiting.answered(event.stream, event.message)
-            elif isinstance(event, Ended):
+            elif isinstance(event, CallEnded):
                 waiting = self._waiting.pop(event.stream, None)
                 if waiting is not None:
                     waiting.ended(event.stream, _error_of(event))
@@ -218,7 +218,7 @@ async def _restore_nothing(link: Link) -> None:
     """Do nothing after a reconnect: streams belong to one connection, and those of the old one have failed."""
 
 
-def _error_of(event: Ended) -> RacewayError | None:
+def _error_of(event: CallEnded) -> RacewayError | None:
     # The status is sent in trailers; a call may have had messages and fail nevertheless.
     return None if event.status is Status.OK else RemoteError(event.status.name, event.text)
 

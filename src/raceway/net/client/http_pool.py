@@ -9,13 +9,13 @@ from typing import cast
 from raceway.errors import ConnectionLostError, MalformedError, RequestTimeoutError, TooLargeError
 from raceway.net.client.address import Address
 from raceway.net.client.options import Options
-from raceway.net.codec.http_stream import Response, ResponseReader
+from raceway.net.codec.http_stream import HttpReply, ResponseReader
 
 # Longest idle time of a connection that is used again. Below the 5 s after which Node closes idle ones.
 IDLE_S = 4.0
 
 
-class HttpPool:
+class ClientHttpPool:
     """Persistent connections to one address. Belongs to one event loop.
 
     There are as many connections as calls in flight; no limit is set here. `body_limit` bounds a response's body.
@@ -24,9 +24,9 @@ class HttpPool:
     def __init__(self, address: Address, options: Options, body_limit: int) -> None:
         self._address, self._options, self._body_limit = address, options, body_limit
         # Idle connections, the most recently used one last.
-        self._free: deque[_Connection] = deque()
+        self._free: deque[_ClientConnection] = deque()
         # All open connections, for `close`; each removes itself when it is lost.
-        self._all: set[_Connection] = set()
+        self._all: set[_ClientConnection] = set()
         self._closed = False
 
     async def open(self) -> None:
@@ -41,7 +41,7 @@ class HttpPool:
             connection.close("the client was closed")
         self._free.clear()
 
-    async def call(self, request: bytes, about: str, timeout_s: float) -> Response:
+    async def call(self, request: bytes, about: str, timeout_s: float) -> HttpReply:
         """Send one encoded request and return its response. `about` names the call in a RequestTimeoutError.
 
         A request on a reused connection that is closed before any byte of the response is sent once more on a new
@@ -64,7 +64,7 @@ class HttpPool:
         except TimeoutError:
             raise RequestTimeoutError(about, "") from None
 
-    async def _exchange(self, connection: _Connection, request: bytes) -> Response:
+    async def _exchange(self, connection: _ClientConnection, request: bytes) -> HttpReply:
         try:
             response = await connection.exchange(request)
         except BaseException:
@@ -77,7 +77,7 @@ class HttpPool:
             connection.close("connection: close")
         return response
 
-    def _maybe_free(self) -> _Connection | None:
+    def _maybe_free(self) -> _ClientConnection | None:
         """Pop the most recently used idle connection, so that surplus ones reach IDLE_S and are closed."""
         oldest = asyncio.get_running_loop().time() - IDLE_S
         while self._free:
@@ -87,18 +87,18 @@ class HttpPool:
             connection.close("idle for too long")
         return None
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: _ClientConnection) -> None:
         connection.idle_since = asyncio.get_running_loop().time()
         self._free.append(connection)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> _ClientConnection:
         if self._closed:
             raise ConnectionLostError(str(self._address), "the client was closed")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._options.connect_s):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(str(self._address), ResponseReader(self._body_limit), self._all),
+                    lambda: _ClientConnection(str(self._address), ResponseReader(self._body_limit), self._all),
                     self._address.host,
                     self._address.port,
                 )
@@ -109,12 +109,12 @@ class HttpPool:
         return connection
 
 
-class _Connection(asyncio.Protocol):
+class _ClientConnection(asyncio.Protocol):
     """A pooled connection: at most one request is waiting for its response."""
 
-    def __init__(self, address: str, reader: ResponseReader, everyone: set[_Connection]) -> None:
+    def __init__(self, address: str, reader: ResponseReader, everyone: set[_ClientConnection]) -> None:
         self._address, self._reader, self._everyone = address, reader, everyone
-        self._waiting: asyncio.Future[Response] | None = None
+        self._waiting: asyncio.Future[HttpReply] | None = None
         self._reason = "closed by the peer"
         self.idle_since = 0.0
         # Whether any byte of the response has arrived; if so, the peer has read the request.
@@ -129,7 +129,7 @@ class _Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return not self._transport.is_closing()
 
-    async def exchange(self, request: bytes) -> Response:
+    async def exchange(self, request: bytes) -> HttpReply:
         """Send a request and wait for its response. Raises ConnectionLostError, MalformedError, TooLargeError."""
         if not self.is_open:
             raise ConnectionLostError(self._address, self._reason)
@@ -154,7 +154,7 @@ class _Connection(asyncio.Protocol):
         for response in responses:
             self._answer(response)
 
-    def _answer(self, response: Response) -> None:
+    def _answer(self, response: HttpReply) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             # A response without a request: the order of responses on this connection is unreliable.

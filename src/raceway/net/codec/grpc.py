@@ -21,7 +21,7 @@ from raceway.errors import MalformedError
 from raceway.net.codec.grpc_head import CallHead, Refusal, Status, judge, refusal, status_fields
 from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
 from raceway.net.codec.http2_frames import BrokenConnectionError, field, status_field
-from raceway.net.codec.http2_heads import Head
+from raceway.net.codec.http2_heads import RequestHead
 
 # Length-Prefixed-Message: Compressed-Flag, one byte; Message-Length, four bytes, big-endian.
 PREFIX = Struct(">BI")
@@ -52,7 +52,7 @@ class GrpcLimits(msgspec.Struct, frozen=True):
     http2: Http2Limits = Http2Limits()
 
 
-class Opened(msgspec.Struct, frozen=True):
+class StreamOpened(msgspec.Struct, frozen=True):
     """The beginning of a call with streaming requests."""
 
     stream: int
@@ -78,7 +78,7 @@ class Gone(msgspec.Struct, frozen=True):
     stream: int
 
 
-Note = Opened | Said | Finished | Gone
+Note = StreamOpened | Said | Finished | Gone
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class GrpcConnection:
         assert self._writer is not None, "not started"
         self._writer(data)
 
-    def _admit(self, head: Head) -> None:
+    def _admit(self, head: RequestHead) -> None:
         head.call = judge(head, self._methods, self._limits.http2.header_bytes)
         # A refused request is answered before its body is complete, and streaming messages are delivered one by one.
         head.whole = isinstance(head.call, CallHead) and not head.call.streams
@@ -229,7 +229,7 @@ class GrpcConnection:
         if isinstance(call, CallHead):
             self._inflows[stream] = _Inflow(stream, call)
             if call.streams:
-                self._notes.append(Opened(stream, call))
+                self._notes.append(StreamOpened(stream, call))
         elif call.body:
             self._strangers[stream] = call
         else:

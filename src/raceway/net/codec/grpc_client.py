@@ -46,14 +46,14 @@ _RETRIED = {429, 502, 503, 504}
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
-class Answer(NamedTuple):
+class GrpcMessage(NamedTuple):
     """A message received on a stream."""
 
     stream: int
     message: bytes
 
 
-class Ended(NamedTuple):
+class CallEnded(NamedTuple):
     """The end of a call, with its status."""
 
     stream: int
@@ -61,11 +61,11 @@ class Ended(NamedTuple):
     text: str
 
 
-class Alive(NamedTuple):
+class PingAcknowledged(NamedTuple):
     """The acknowledgement of a `ping`."""
 
 
-Event = Answer | Ended | Alive
+Event = GrpcMessage | CallEnded | PingAcknowledged
 
 
 class _Head(NamedTuple):
@@ -186,7 +186,7 @@ class GrpcClientConnection:
             found.read = 0
 
     def ping(self, word: bytes) -> None:
-        """Send a PING with these eight bytes; `Alive` follows."""
+        """Send a PING with these eight bytes; `PingAcknowledged` follows."""
         self._write(frame(h2.PING, 0, 0, word))
 
     def _forget(self, stream: int) -> _Stream | None:
@@ -203,7 +203,7 @@ class GrpcClientConnection:
 
     def _end(self, stream: int, status: Status, text: str) -> None:
         if self._forget(stream) is not None:
-            self._events.append(Ended(stream, status, text))
+            self._events.append(CallEnded(stream, status, text))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class GrpcClientConnection:
             self._settings(flags, body)
         elif kind == h2.PING:
             if flags & h2.ACK:
-                self._events.append(Alive())
+                self._events.append(PingAcknowledged())
             else:
                 self._write(frame(h2.PING, h2.ACK, 0, body))
         elif kind == h2.GOAWAY:
@@ -290,7 +290,7 @@ class GrpcClientConnection:
             needed = PREFIX.size + length
             if len(data) - at < needed:
                 break
-            self._events.append(Answer(stream, data[at + PREFIX.size : at + needed]))
+            self._events.append(GrpcMessage(stream, data[at + PREFIX.size : at + needed]))
             at += needed
             needed = PREFIX.size
         rest = data[at:]

@@ -14,7 +14,7 @@ from enum import IntEnum
 import msgspec
 
 from raceway.net.codec.http2_frames import field, status_field
-from raceway.net.codec.http2_heads import Fields, Head
+from raceway.net.codec.http2_heads import Fields, RequestHead
 
 # Longest grpc-message: clients limit the size of a header list, many to 8 KiB.
 TEXT_BYTES = 1024
@@ -102,7 +102,7 @@ def _from_base64(text: bytes) -> bytes:
     return binascii.a2b_base64(text.rstrip(b"=") + b"=" * (-len(text.rstrip(b"=")) % 4), strict_mode=True)
 
 
-def judge(head: Head, methods: Mapping[bytes, bool], header_bytes: int) -> CallHead | Refusal:
+def judge(head: RequestHead, methods: Mapping[bytes, bool], header_bytes: int) -> CallHead | Refusal:
     """Interpret a request head. `methods` maps each path to whether its requests are streaming."""
     if head.method != b"POST":
         return http_refusal(405, "gRPC calls are POST requests", field(b"allow", b"POST"))

@@ -4,8 +4,8 @@ Bytes from the peer become requests; responses become bytes.
 
 Most gRPC requests are two frames: HEADERS, then DATA with END_STREAM. Such a stream is only an entry in a table: first
 its head, then None while the request waits for its response. Anything else (a body in several frames, a window update
-for the stream, a response larger than the window) promotes the entry to a `Stream`. A stream that is not in the table
-is idle if its number is higher than any seen so far, and closed otherwise.
+for the stream, a response larger than the window) promotes the entry to a `Http2Stream`. A stream that is not in the
+table is idle if its number is higher than any seen so far, and closed otherwise.
 
 Limits against abuse (RFC 9113, 10.5):
 
@@ -37,13 +37,13 @@ from raceway.net.codec.http2_frames import (
     frame,
     unpadded,
 )
-from raceway.net.codec.http2_heads import Head, HeadReader, fault_of_trailers
+from raceway.net.codec.http2_heads import HeadReader, RequestHead, fault_of_trailers
 from raceway.net.codec.http2_output import QUANTUM, Output
-from raceway.net.codec.http2_streams import GONE, Stream, StreamTable
+from raceway.net.codec.http2_streams import GONE, Http2Stream, StreamTable
 
 # (stream, head, body, ended). The head is set on the first event of a request only. A body of None means that the
 # stream was reset, by the peer or because of a stream error.
-Event = tuple[int, Head | None, bytes | None, bool]
+Event = tuple[int, RequestHead | None, bytes | None, bool]
 
 # Ranges of stream numbers that the peer has skipped. Real clients count by two and skip none.
 REMEMBERED_GAPS = 100
@@ -75,7 +75,9 @@ class Http2Connection:
     Once `fault` is set, all further input is ignored: flush the output, then close the connection.
     """
 
-    def __init__(self, limits: Http2Limits, write: Callable[[bytes], None], admit: Callable[[Head], None]) -> None:
+    def __init__(
+        self, limits: Http2Limits, write: Callable[[bytes], None], admit: Callable[[RequestHead], None]
+    ) -> None:
         self._limits = limits
         self._write = write
         self._heads = HeadReader(limits.header_bytes, admit)
@@ -217,7 +219,7 @@ class Http2Connection:
                 # window of a new stream.
                 if kind == h2.DATA and flags == h2.END_STREAM:
                     head = streams.get(stream)
-                    if type(head) is Head and (head.length < 0 or head.length == length):
+                    if type(head) is RequestHead and (head.length < 0 or head.length == length):
                         streams[stream] = None
                         self._received += length
                         events.append((stream, head, data[start:end], True))
@@ -340,7 +342,7 @@ class Http2Connection:
         if head.whole and not ended:
             self.streams[stream] = head
         else:
-            opened = Stream(stream, head, self._limits.stream_window, ended=ended)
+            opened = Http2Stream(stream, head, self._limits.stream_window, ended=ended)
             self.streams[stream] = None if ended else opened
             self._events.append((stream, opened.hand_over(), b"", ended))
 
@@ -357,7 +359,7 @@ class Http2Connection:
                 h2.PROTOCOL_ERROR if skipped else h2.STREAM_CLOSED, "HEADERS on a closed stream"
             )
         # RFC 9113, 5.1: half-closed (remote) allows WINDOW_UPDATE, PRIORITY and RST_STREAM only.
-        if found is None or (isinstance(found, Stream) and found.ended):
+        if found is None or (isinstance(found, Http2Stream) and found.ended):
             raise BrokenStreamError(stream, h2.STREAM_CLOSED, "HEADERS after END_STREAM")
         # RFC 9113, 8.1: a second field section is the trailers, and must end the stream.
         if not flags & h2.END_STREAM or fault_of_trailers(fields):
@@ -382,7 +384,7 @@ class Http2Connection:
             if stream not in self.streams.resets:
                 raise BrokenStreamError(stream, h2.STREAM_CLOSED, "DATA on a closed stream")
             return
-        if found is None or (isinstance(found, Stream) and found.ended):
+        if found is None or (isinstance(found, Http2Stream) and found.ended):
             raise BrokenStreamError(stream, h2.STREAM_CLOSED, "DATA after END_STREAM")
         open_stream = self.streams.promoted(stream)
         open_stream.used += size
@@ -390,7 +392,7 @@ class Http2Connection:
             raise BrokenStreamError(stream, h2.FLOW_CONTROL_ERROR, "flow-control window of the stream exceeded")
         self._body_came(open_stream, body, ended=ended)
 
-    def _body_came(self, stream: Stream, body: bytes, *, ended: bool) -> None:
+    def _body_came(self, stream: Http2Stream, body: bytes, *, ended: bool) -> None:
         stream.received += len(body)
         # RFC 9113, 8.1.1: content-length must equal the sum of the DATA payloads, padding left out.
         if 0 <= stream.length < stream.received or (ended and 0 <= stream.length != stream.received):
@@ -401,12 +403,12 @@ class Http2Connection:
     def allowance(self, stream: int) -> int:
         """Return how many more bytes the peer may send on a stream."""
         found = self.streams.get(stream)
-        return found.allowed - found.used if isinstance(found, Stream) else self._limits.stream_window
+        return found.allowed - found.used if isinstance(found, Http2Stream) else self._limits.stream_window
 
     def grant(self, stream: int, more: int) -> None:
         """Let the peer send `more` further bytes on a stream that it has not ended."""
         found = self.streams.get(stream)
-        if isinstance(found, Stream) and not found.ended:
+        if isinstance(found, Http2Stream) and not found.ended:
             found.allowed += more
             self._write(h2.window_update(stream, more))
 

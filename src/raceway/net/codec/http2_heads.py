@@ -34,7 +34,7 @@ _OF_CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-
 _PSEUDO = {b":method", b":scheme", b":path", b":authority"}
 
 
-class Head:
+class RequestHead:
     """A decoded request head, shared by all requests with the same header block: treat it as immutable.
 
     `fault` is the reason why it is malformed, empty if it is not. `length` is its `content-length`, or -1. The `admit`
@@ -104,19 +104,19 @@ class HeadReader:
     than twice `limit` is a connection error.
     """
 
-    def __init__(self, limit: int, admit: Callable[[Head], None]) -> None:
+    def __init__(self, limit: int, admit: Callable[[RequestHead], None]) -> None:
         self._decoder = hpack.Decoder(max_header_list_size=2 * limit)
         self._decoder.max_allowed_table_size = TABLE_BYTES
         self._admit = admit
-        self.known: dict[bytes, Head] = {}
+        self.known: dict[bytes, RequestHead] = {}
 
-    def head(self, block: bytes) -> Head:
+    def head(self, block: bytes) -> RequestHead:
         """Decode a request's header block, or find it in the cache. Raises BrokenConnectionError."""
         found = self.known.get(block)
         if found is not None:
             return found
         fields, moved = self._decode(block)
-        head = Head(fields)
+        head = RequestHead(fields)
         if not head.fault:
             self._admit(head)
         if not moved and len(block) <= CACHED_BLOCK and len(fields) <= CACHED_FIELDS:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2_frames import FRAME, BrokenConnectionError, BrokenStreamError, frame
-from raceway.net.codec.http2_streams import GONE, Stream, StreamTable
+from raceway.net.codec.http2_streams import GONE, Http2Stream, StreamTable
 
 # Streams with queued data take turns of this many bytes, so that a large response does not hold up the others. No frame
 # is larger.
@@ -21,7 +21,7 @@ class Output:
         self._streams = streams
         self._write = write
         self._window = self._initial = h2.DEFAULT_WINDOW
-        self._ready: OrderedDict[int, Stream] = OrderedDict()  # streams held up by the connection's window only
+        self._ready: OrderedDict[int, Http2Stream] = OrderedDict()  # streams held up by the connection's window only
         self.frame_bytes = h2.DEFAULT_FRAME
         self.waiting = 0
         self._moved: set[int] = set()
@@ -34,7 +34,7 @@ class Output:
         `head` and `trailers` are header blocks. Streams that are closed by now are skipped.
         """
         streams, window, parts = self._streams, self._window, []
-        # A stream without a `Stream` object has had no window update: its window is the initial one.
+        # A stream without a `Http2Stream` object has had no window update: its window is the initial one.
         most, pack = min(self.frame_bytes, self._initial), h2.U32.pack
         # A frame header is length and type, flags, stream: the first five bytes are the same for all streams.
         opening = FRAME.pack(len(head) << 8 | h2.HEADERS, h2.END_HEADERS, 0)[:5]
@@ -76,7 +76,7 @@ class Output:
     def send(self, stream: int, data: bytes) -> None:
         """Send body bytes of an open response. Bytes beyond the peer's windows are queued."""
         found = self._streams.get(stream)
-        if isinstance(found, Stream) and found.trailers is None:
+        if isinstance(found, Http2Stream) and found.trailers is None:
             found.push(data)
             self.waiting += len(data)
             self._list(found)
@@ -85,7 +85,7 @@ class Output:
     def end(self, stream: int, trailers: bytes) -> None:
         """End a response after all queued bytes. `trailers` is a header block, or empty."""
         found = self._streams.get(stream)
-        if isinstance(found, Stream) and found.trailers is None:
+        if isinstance(found, Http2Stream) and found.trailers is None:
             found.trailers = trailers
             if not found.waiting:
                 self._finish(found)
@@ -93,7 +93,7 @@ class Output:
     def waits(self, stream: int) -> int:
         """Return the number of bytes queued on a stream."""
         found = self._streams.get(stream)
-        return found.waiting if isinstance(found, Stream) else 0
+        return found.waiting if isinstance(found, Http2Stream) else 0
 
     def take_moved(self) -> set[int]:
         """Return the streams that have sent queued bytes since the last call."""
@@ -140,12 +140,12 @@ class Output:
         if not grown:
             return
         for stream in self._streams.values():
-            if isinstance(stream, Stream):
+            if isinstance(stream, Http2Stream):
                 if stream.credit + value > h2.LARGEST_WINDOW:
                     raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "flow-control window of a stream exceeds 2^31-1")
                 self._list(stream)
 
-    def _list(self, stream: Stream) -> None:
+    def _list(self, stream: Http2Stream) -> None:
         """Add a stream to the ready list if it has queued bytes and an open window."""
         if stream.waiting and self._initial + stream.credit > 0:
             self._ready[stream.id] = stream
@@ -165,7 +165,7 @@ class Output:
         for stream in done:
             self._finish(stream)
 
-    def _fill(self, stream: Stream, parts: list[bytes | memoryview]) -> None:
+    def _fill(self, stream: Http2Stream, parts: list[bytes | memoryview]) -> None:
         """Append the frames of one turn of a stream: QUANTUM bytes at most."""
         room = max(0, min(self._window, self._initial + stream.credit, QUANTUM, stream.waiting))
         self._window -= room
@@ -177,7 +177,7 @@ class Output:
             parts.append(FRAME.pack(len(piece) << 8 | h2.DATA, 0, stream.id))
             parts.append(piece)
 
-    def _finish(self, stream: Stream) -> None:
+    def _finish(self, stream: Http2Stream) -> None:
         if stream.trailers:
             self._write(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream.id, stream.trailers))
         else:
@@ -189,7 +189,7 @@ class Output:
         """Forget a stream whose response is complete. Reset it if the request is not."""
         found = self._streams[stream]
         # RFC 9113, 8.1: after an early response, RST_STREAM with NO_ERROR asks the client to stop sending.
-        if found is not None and not (isinstance(found, Stream) and found.ended):
+        if found is not None and not (isinstance(found, Http2Stream) and found.ended):
             self._write(h2.reset(stream, h2.NO_ERROR))
             self._streams.remember_reset(stream)
         self.forget(stream)
@@ -197,7 +197,7 @@ class Output:
     def forget(self, stream: int) -> None:
         """Remove a stream and drop its queued bytes."""
         found = self._streams.pop(stream)
-        if isinstance(found, Stream):
+        if isinstance(found, Http2Stream):
             self.waiting -= found.waiting
             self._ready.pop(stream, None)
             found.chunks, found.waiting = None, 0

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from raceway.net.codec.http2_heads import Head
+from raceway.net.codec.http2_heads import RequestHead
 
 # Streams that we have reset and remember: frames that the peer had already sent on them are no error (RFC 9113, 5.1).
 REMEMBERED_RESETS = 1000
 
 
-class Stream:
+class Http2Stream:
     """An open stream with its receive window, its send window and its queued output.
 
     `ended`: END_STREAM was received. `trailers`: the header block to send once the queue is empty.
@@ -26,7 +26,7 @@ class Stream:
         "allowed", "chunks", "credit", "ended", "head", "id", "length", "received", "trailers", "used", "waiting"
     )  # fmt: skip
 
-    def __init__(self, number: int, head: Head | None, allowed: int, *, ended: bool) -> None:
+    def __init__(self, number: int, head: RequestHead | None, allowed: int, *, ended: bool) -> None:
         self.id = number
         self.head = head  # until `hand_over`
         self.length = head.length if head is not None else -1
@@ -61,7 +61,7 @@ class Stream:
         self.credit -= len(chunk)
         return chunk
 
-    def hand_over(self) -> Head | None:
+    def hand_over(self) -> RequestHead | None:
         """Return the head on the first call, None afterwards."""
         head, self.head = self.head, None
         return head
@@ -74,10 +74,11 @@ class _Gone:
 GONE: Final = _Gone()  # default for `StreamTable.get`, in which None is a value
 
 
-class StreamTable(dict[int, Head | Stream | None]):
+class StreamTable(dict[int, RequestHead | Http2Stream | None]):
     """Open streams by number. `resets` has those that we have reset before the peer ended them.
 
-    A value is a `Head` while the body is awaited, None while a complete request waits for its response, or a `Stream`.
+    A value is a `RequestHead` while the body is awaited, None while a complete request waits for its response, or a
+    `Http2Stream`.
     """
 
     def __init__(self, window: int) -> None:
@@ -91,9 +92,9 @@ class StreamTable(dict[int, Head | Stream | None]):
         if len(self.resets) > REMEMBERED_RESETS:
             del self.resets[next(iter(self.resets))]
 
-    def promoted(self, number: int) -> Stream:
-        """Return an open stream as a `Stream`, replacing its table entry if needed."""
+    def promoted(self, number: int) -> Http2Stream:
+        """Return an open stream as a `Http2Stream`, replacing its table entry if needed."""
         found = self[number]
-        if not isinstance(found, Stream):
-            found = self[number] = Stream(number, found, self._window, ended=found is None)
+        if not isinstance(found, Http2Stream):
+            found = self[number] = Http2Stream(number, found, self._window, ended=found is None)
         return found

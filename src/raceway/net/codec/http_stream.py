@@ -21,7 +21,7 @@ from raceway.errors import MalformedError, TooLargeError
 HEAD_LIMIT = 64 * 1024
 
 
-class Request(NamedTuple):
+class HttpCall(NamedTuple):
     """A complete request. Names of headers are in lower case; of a repeated header the last value counts."""
 
     method: bytes
@@ -41,8 +41,8 @@ class Request(NamedTuple):
         return self.target.partition(b"?")[2]
 
 
-class Response(NamedTuple):
-    """A complete response, with headers as in `Request`."""
+class HttpReply(NamedTuple):
+    """A complete response, with headers as in `HttpCall`."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -71,7 +71,7 @@ class _Refused(Exception):  # noqa: N818 - raised in a callback of the parser, n
         self.refusal = HttpRefusal(status, reason)
 
 
-M = TypeVar("M", Request, Response)
+M = TypeVar("M", HttpCall, HttpReply)
 # Longest head that is cached: for longer ones parsing is a small part of the work.
 MAX_HEAD_BYTES = 1024
 # More than any body has. `int` raises for thousands of digits; such a length is left to the parser.
@@ -94,7 +94,7 @@ def _maybe_cut(data: bytes) -> tuple[bytes, bytes] | None:
     return data[:begin], data[end:stop]
 
 
-class _Reader(ABC, Generic[M]):
+class _ParserCallbacks(ABC, Generic[M]):
     """The callbacks of the parser that requests and responses share.
 
     `_last` is the last message whose head is cached; `_before` and `_behind` are the parts of that head around the
@@ -242,19 +242,19 @@ class _Reader(ABC, Generic[M]):
 ONCE = frozenset({b"host", b"origin"})
 
 
-class RequestReader(_Reader[Request]):
+class RequestReader(_ParserCallbacks[HttpCall]):
     """The requests of one connection, for a server."""
 
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpRequestParser(self)
 
-    def receive_data(self, data: bytes) -> list[Request | Continue | HttpRefusal]:
+    def receive_data(self, data: bytes) -> list[HttpCall | Continue | HttpRefusal]:
         """Return what these bytes complete; an `HttpRefusal` is the last item of all."""
         return self._feed(data)
 
-    def _with_body(self, last: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
-        return Request(last.method, last.target, headers, body, True)
+    def _with_body(self, last: HttpCall, headers: dict[bytes, bytes], body: bytes) -> HttpCall:
+        return HttpCall(last.method, last.target, headers, body, True)
 
     def on_url(self, target: bytes) -> None:
         self._head_size += len(target)
@@ -278,17 +278,17 @@ class RequestReader(_Reader[Request]):
     def on_message_complete(self) -> None:
         parser, body = self._parser, self._take_body()
         keep_alive = parser.should_keep_alive() and not parser.should_upgrade()
-        self._out.append(Request(parser.get_method(), self._target, self._headers, body, keep_alive))
+        self._out.append(HttpCall(parser.get_method(), self._target, self._headers, body, keep_alive))
 
 
-class ResponseReader(_Reader[Response]):
+class ResponseReader(_ParserCallbacks[HttpReply]):
     """The responses of one connection, for a client."""
 
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpResponseParser(self)
 
-    def receive_data(self, data: bytes) -> list[Response]:
+    def receive_data(self, data: bytes) -> list[HttpReply]:
         """Return the responses that these bytes complete. Raises MalformedError, TooLargeError (over a limit)."""
         out = self._feed(data)
         if out and isinstance(out[-1], HttpRefusal):
@@ -299,20 +299,20 @@ class ResponseReader(_Reader[Response]):
             raise TooLargeError("an HTTP response", size, self._body_limit)
         return out
 
-    def _with_body(self, last: Response, headers: dict[bytes, bytes], body: bytes) -> Response:
-        return Response(last.status, headers, body, True)
+    def _with_body(self, last: HttpReply, headers: dict[bytes, bytes], body: bytes) -> HttpReply:
+        return HttpReply(last.status, headers, body, True)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         body = self._take_body()
         # RFC 9110, 15.2: interim responses (1xx) precede the final one.
         if status >= 200:
-            self._out.append(Response(status, self._headers, body, self._parser.should_keep_alive()))
+            self._out.append(HttpReply(status, self._headers, body, self._parser.should_keep_alive()))
 
-    def maybe_end(self) -> Response | None:
+    def maybe_end(self) -> HttpReply | None:
         """Return the response that ends with the connection, if any; call it when the peer has closed."""
         # RFC 9112, 6.3: without Content-Length and Transfer-Encoding, a response extends to the end of the connection.
         has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
         if not self._in_body or has_length:
             return None
-        return Response(self._parser.get_status_code(), self._headers, self._take_body(), False)
+        return HttpReply(self._parser.get_status_code(), self._headers, self._take_body(), False)

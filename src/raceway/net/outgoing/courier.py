@@ -41,7 +41,7 @@ class Parcel:
 Tried = Callable[[NotTaken | None], None]
 
 
-class Timers(Protocol):
+class LoopTimers(Protocol):
     """The part of an event loop that a courier uses."""
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
@@ -53,7 +53,7 @@ class Courier:
 
     def __init__(
         self,
-        timers: Timers,
+        timers: LoopTimers,
         pauses_ms: tuple[int, ...],
         limits: tuple[int, int],
         hand: Callable[[Parcel, Tried], None],

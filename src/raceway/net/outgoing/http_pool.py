@@ -26,12 +26,12 @@ from raceway.errors import (
     TooLargeError,
     UnreachableError,
 )
-from raceway.net.codec.http_stream import Response, ResponseReader
+from raceway.net.codec.http_stream import HttpReply, ResponseReader
 from raceway.net.outgoing.allowed import Target
 from raceway.net.timers import TICK_MS, TimerWheel
 from raceway.net.turn import Turn
 
-Answered = Callable[[Response | RacewayError], None]
+Answered = Callable[[HttpReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
 SMALL_READ = 4096
 
@@ -58,7 +58,7 @@ class _Exchange:
         self.connection: _Connection | None = None
         self.is_reused = self.is_over = False
 
-    def end(self, result: Response | RacewayError) -> None:
+    def end(self, result: HttpReply | RacewayError) -> None:
         """Report the result, once."""
         if not self.is_over:
             self.is_over, self.connection = True, None
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
             return
         self._finish(responses[0])
 
-    def _finish(self, response: Response) -> None:
+    def _finish(self, response: HttpReply) -> None:
         """End the exchange and keep or close the connection."""
         exchange, self._exchange = self._exchange, None
         # Freed before the callback runs: a call that it makes can use this connection.
@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._end(ConnectionLostError(str(self._pool.target), str(error) if error else "the connection was closed"))
 
-    def _end(self, result: Response | RacewayError) -> None:
+    def _end(self, result: HttpReply | RacewayError) -> None:
         """End the exchange, if any."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:

@@ -8,7 +8,7 @@ from typing import cast
 from raceway.net.outgoing.allowed import Target
 
 
-class Link(asyncio.Protocol):
+class OneWayLink(asyncio.Protocol):
     """A connection made by `open_link`. It does not reconnect: open a new one instead."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Link(asyncio.Protocol):
         self.closed.set()
 
 
-async def open_link(target: Target, timeout_s: float) -> Link:
+async def open_link(target: Target, timeout_s: float) -> OneWayLink:
     """Connect. Raises OSError (TimeoutError is one)."""
     async with asyncio.timeout(timeout_s):
-        _, link = await asyncio.get_running_loop().create_connection(Link, target.host, target.port)
+        _, link = await asyncio.get_running_loop().create_connection(OneWayLink, target.host, target.port)
     return link

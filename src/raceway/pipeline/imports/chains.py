@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from raceway.pipeline.imports.pieces import Told, task_count
+from raceway.pipeline.imports.pieces import PieceReport, task_count
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.wires.captures.columns import BRONZE, ddl
 from raceway.wires.captures.verdicts import spread
@@ -42,7 +42,7 @@ _LINKS = pa.schema([BRONZE.field(name) for name in ("sequence", *_UNCHANGED, "co
 _DONE = pa.schema([("file", pa.string())])
 
 
-def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path) -> None:
+def complete(spark: SparkSession, wire: str, told: Sequence[PieceReport], folder: Path) -> None:
     """Complete the rows in the files of these pieces, where there is something to complete."""
     if wire == "danube" or not any(each.related for each in told):
         return

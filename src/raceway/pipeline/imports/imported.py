@@ -20,7 +20,7 @@ from raceway.wires.captures.capture import capture_files, sha256_of
 LEAST_DIGITS = 8
 
 
-class Known(NamedTuple):
+class KnownCapture(NamedTuple):
     """Imported file. `wire` and `path` are empty if they were not recorded."""
 
     sha256: str
@@ -30,19 +30,19 @@ class Known(NamedTuple):
     rejected: int
 
 
-def known_captures(lake: Lake) -> list[Known]:
+def known_captures(lake: Lake) -> list[KnownCapture]:
     """Return the imported captures."""
     digests = [part.removeprefix(IMPORT_PART) for part in lake.notes.parts(MESSAGES) if part.startswith(IMPORT_PART)]
     return [_known(lake, digest) for digest in digests if lake.has_capture(digest)]
 
 
-def _known(lake: Lake, digest: str) -> Known:
+def _known(lake: Lake, digest: str) -> KnownCapture:
     """Return the facts of an imported capture."""
     good, refused = (lake.notes.of(table, IMPORT_PART + digest) for table in (MESSAGES, REJECTED_MESSAGES))
-    return Known(digest, good.wire, good.path, good.rows, refused.rows)
+    return KnownCapture(digest, good.wire, good.path, good.rows, refused.rows)
 
 
-def named_captures(lake: Lake, names: Iterable[str]) -> list[Known]:
+def named_captures(lake: Lake, names: Iterable[str]) -> list[KnownCapture]:
     """Return captures by the beginning of their SHA-256, by the path they were imported from, or by files of that
     content.
 
@@ -52,7 +52,7 @@ def named_captures(lake: Lake, names: Iterable[str]) -> list[Known]:
     return list(dict.fromkeys(found for name in names for found in _named(name, known)))
 
 
-def _named(name: str, known: list[Known]) -> Iterator[Known]:
+def _named(name: str, known: list[KnownCapture]) -> Iterator[KnownCapture]:
     """Yield the captures of one name."""
     found = [each for each in known if len(name) >= LEAST_DIGITS and each.sha256.startswith(name.lower())]
     found = found or [each for each in known if each.path == str(Path(name).absolute())]

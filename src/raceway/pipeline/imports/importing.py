@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from raceway import config
 from raceway.pipeline.imports.chains import complete
-from raceway.pipeline.imports.pieces import Piece, Told, cut, form_of, parse_pieces
+from raceway.pipeline.imports.pieces import Piece, PieceReport, cut, form_of, parse_pieces
 from raceway.pipeline.lake import IMPORT_PART, Lake
 from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
@@ -63,7 +63,7 @@ def _import(lake: Lake, capture: Capture, pieces: list[Piece], settings: config.
     lake.append_capture(capture.sha256, messages, rejected, capture.wire, str(capture.path))
 
 
-def raise_times(told: list[Told]) -> None:
+def raise_times(told: list[PieceReport]) -> None:
     """Make times rise from piece to piece: a time before the end of an earlier piece is set to that end."""
     ends = [0, *accumulate((each.last_us for each in told), max)]
     for each, end_us in zip(told, ends, strict=False):

@@ -29,7 +29,7 @@ from raceway.wires.captures.form import Form
 from raceway.wires.captures.parsed import (
     KEPT_BYTES,
     Borders,
-    Fault,
+    CaptureFault,
     Origin,
     Parsed,
     message_rows,
@@ -69,10 +69,10 @@ class Piece(NamedTuple):
     start: int
     stop: int
     sequence: int
-    fault: Fault | None = None
+    fault: CaptureFault | None = None
 
 
-class Told(NamedTuple):
+class PieceReport(NamedTuple):
     """Report of a worker about a piece; the names of files are empty if there are no rows.
 
     `related`: rows there may be related to others (see `chains`).
@@ -122,7 +122,7 @@ def _pieces(data: mmap.mmap, form: Form) -> Iterator[Piece]:
 
 def parse_pieces(
     spark: SparkSession, capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path
-) -> list[Told]:
+) -> list[PieceReport]:
     """Parse the pieces in Spark's workers; return their reports in order, up to the first broken one.
 
     Raises PipelineError if the file was changed meanwhile: it would not be what its SHA-256 says.
@@ -130,7 +130,7 @@ def parse_pieces(
     work = partial(_work, capture, pieces, settings, folder)
     tasks = task_count(spark, len(pieces))
     rows = spark.range(0, len(pieces), 1, numPartitions=tasks).mapInArrow(work, ddl(_TOLD)).collect()
-    told = sorted(Told(*row) for row in rows)
+    told = sorted(PieceReport(*row) for row in rows)
     facts = capture.path.stat()
     if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
         raise PipelineError(f"{capture.path} was changed during the import; nothing of it was imported")
@@ -155,11 +155,11 @@ def _work(
             yield pa.RecordBatch.from_pylist([told._asdict()], schema=_TOLD)
 
 
-def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder: Path) -> Told:
+def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder: Path) -> PieceReport:
     """Parse one piece and write its rows to files in this folder."""
     messages, rejected, is_broken = piece_rows(capture, form, piece)
     times = pc.min_max(messages.column("time_us")).as_py() if len(messages) else {"min": 0, "max": 0}
-    return Told(
+    return PieceReport(
         number,
         _written(messages, folder),
         _written(rejected, folder),
@@ -202,7 +202,7 @@ def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed,
     assert parsed.broken is not None
     origin, refused = Origin(capture.sha256, capture.wire, capture.time_us), parsed.refused
     start = piece.start + int(borders.starts[parsed.broken])
-    fault = Fault(refused.codes[-1].as_py(), refused.reasons[-1].as_py())
+    fault = CaptureFault(refused.codes[-1].as_py(), refused.reasons[-1].as_py())
     kept = _read(capture, start, min(capture.size, start + KEPT_BYTES))
     rest = rejected_rest(origin, piece.sequence + parsed.broken, kept, capture.size - start, fault)
     return pa.concat_tables([rejected[:-1], rest])

@@ -70,14 +70,14 @@ def _reading(versions: Sequence[SchemaVersion]) -> Callable[[Iterable[pa.RecordB
     """Return the function that workers apply to their batches."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = Known(versions)
+        known = SchemaVersions(versions)
         for batch in batches:
             yield known.read_batch(batch)
 
     return read
 
 
-class Known:
+class SchemaVersions:
     """All schema versions, by each of their names."""
 
     def __init__(self, versions: Sequence[SchemaVersion]) -> None:

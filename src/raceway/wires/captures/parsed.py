@@ -33,10 +33,10 @@ class Borders(NamedTuple):
     starts: Places
     stops: Places
     end: int
-    fault: Fault | None = None
+    fault: CaptureFault | None = None
 
 
-class Fault(NamedTuple):
+class CaptureFault(NamedTuple):
     """Reason why a message is refused, in the words of its wire."""
 
     code: str
@@ -104,7 +104,7 @@ def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, ref
     return _table(columns, REJECTED, len(refused.rows))
 
 
-def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fault) -> pa.Table:
+def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: CaptureFault) -> pa.Table:
     """Return one row for the rest of a file in which no border can be found."""
     whole = Borders(np.array([0]), np.array([len(kept)]), size)
     one = Refusals(np.array([0]), pa.array([fault.code]), pa.array([fault.reason]), pa.nulls(1, pa.string()))

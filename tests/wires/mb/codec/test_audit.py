@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raceway.wires.mb.codec.audit import audit_received, audit_sent, system_message
 from raceway.wires.mb.codec.encode import tcp_frame
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from tests.rigs.vectors.mb import I, P, frame
 
 ID, OTHER = I.encode(), b"11111111-2222-4333-8444-555555555555"
@@ -19,7 +19,7 @@ TIME = "2026-11-15T06:28:13.214Z"
 
 
 def test_record_of_a_client_message_shows_its_header_as_parsed() -> None:
-    head = Head(b"request", b"A.b", b"1.0.0", ID, P.encode(), 70)
+    head = MbHeader(b"request", b"A.b", b"1.0.0", ID, P.encode(), 70)
     expected = (
         f'{{"timestamp":"{TIME}","timeout":70,"from":"me","message":{{"header":{{"action":"request","topic":"A.b",'
         f'"version":"1.0.0","requestId":"{I}","parentRequestId":"{P}","timeout":70}},"payload":{{"x":1}}}}}}'
@@ -32,11 +32,11 @@ def test_absent_fields_are_left_out_and_the_timeout_is_five_seconds() -> None:
         f'{{"timestamp":"{TIME}","timeout":5000,"from":"me","message":{{"header":{{"action":"publish","topic":"a",'
         f'"version":"1.0.0"}},"payload":""}}}}'
     )
-    assert audit_received(Head(b"publish", b"a", b"1.0.0"), b"", "me", NOW_US) == expected.encode()
+    assert audit_received(MbHeader(b"publish", b"a", b"1.0.0"), b"", "me", NOW_US) == expected.encode()
 
 
 def test_record_of_a_sent_message_shows_the_id_that_was_masked() -> None:
-    head = Head(b"request", b"a", b"1.0.0", OTHER)
+    head = MbHeader(b"request", b"a", b"1.0.0", OTHER)
     expected = (
         f'{{"timestamp":"{TIME}","to":"you","message":{{"header":{{"action":"request","topic":"a","version":"1.0.0",'
         f'"requestId":"{OTHER.decode()}"}},"payload":"hi"}},"maskedId":"{I}"}}'
@@ -57,14 +57,14 @@ def test_record_of_a_sent_message_shows_the_id_that_was_masked() -> None:
     ],
 )
 def test_payload_is_shown_as_json_or_as_text(payload: bytes, shown: object) -> None:
-    record = audit_received(Head(b"publish", b"a", b"1.0.0"), payload, "me", NOW_US)
+    record = audit_received(MbHeader(b"publish", b"a", b"1.0.0"), payload, "me", NOW_US)
     assert b"\n" not in record
     assert json.loads(record)["message"]["payload"] == shown
 
 
 @given(st.binary(max_size=30) | st.text(alphabet='{}[]":,1 \n\\u', max_size=12).map(str.encode))
 def test_record_is_json_on_one_line_whatever_the_payload(payload: bytes) -> None:
-    record = audit_received(Head(b"publish", b"a", b"1.0.0"), payload, "me", NOW_US)
+    record = audit_received(MbHeader(b"publish", b"a", b"1.0.0"), payload, "me", NOW_US)
     assert b"\n" not in record
     json.loads(record)
 

@@ -24,22 +24,22 @@ from raceway.model.intents import (
     WatchLog,
 )
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
-from raceway.wires.mb.codec.header import Head, Refused
+from raceway.wires.mb.codec.header import MbHeader, MbRefused
 from tests.rigs.vectors.mb import VECTORS, I, P
 
 ID = I.encode()
 SUBSCRIBE, UNSUBSCRIBE = "system.topic.subscribe", "system.topic.unsubscribe"
 
 
-def call(topic: str, payload: Any = b"", action: bytes = b"request") -> Call | Done | Refused:
+def call(topic: str, payload: Any = b"", action: bytes = b"request") -> Call | Done | MbRefused:
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    return read_call(Head(action, topic.encode(), b"1.0.0", ID), body)
+    return read_call(MbHeader(action, topic.encode(), b"1.0.0", ID), body)
 
 
 def refusal(topic: str, payload: Any = b"", action: bytes = b"request") -> tuple[str, str, Any]:
     found = call(topic, payload, action)
-    assert isinstance(found, Refused), found
-    assert found.head == Head(action, topic.encode(), b"1.0.0", ID)
+    assert isinstance(found, MbRefused), found
+    assert found.head == MbHeader(action, topic.encode(), b"1.0.0", ID)
     return found.code, found.text, found.details
 
 
@@ -323,4 +323,4 @@ member_names = st.sampled_from(
 @given(st.sampled_from(TOPICS), st.dictionaries(member_names, json_values) | json_values)
 def test_no_json_upsets_a_call(topic: str, payload: Any) -> None:
     found = call(topic, payload)
-    assert not isinstance(found, Refused) or found.code in ("INVALID_REQUEST", "MALFORMED_MESSAGE")
+    assert not isinstance(found, MbRefused) or found.code in ("INVALID_REQUEST", "MALFORMED_MESSAGE")

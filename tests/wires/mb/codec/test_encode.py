@@ -41,7 +41,7 @@ from raceway.wires.mb.codec.encode import (
     tcp_frame,
     websocket_frame,
 )
-from raceway.wires.mb.codec.header import Head, Refused
+from raceway.wires.mb.codec.header import MbHeader, MbRefused
 from raceway.wires.mb.codec.inbox import MbInbox
 from tests.rigs.vectors.mb import I, P, frame
 
@@ -146,7 +146,7 @@ def test_deliveries_arrive_at_a_client_as_they_were(rows: list[tuple[bytes, byte
     data = deliveries(b"a.b", b"1.0.0", [each for each, _ in rows], [payload for _, payload in rows], tcp_frame)
     inbox = MbInbox()
     received = [got for at in range(0, len(data), piece) for got in inbox.receive_data(data[at : at + piece])]
-    assert received == [(Head(b"publish", b"a.b", b"1.0.0", each), payload) for each, payload in rows]
+    assert received == [(MbHeader(b"publish", b"a.b", b"1.0.0", each), payload) for each, payload in rows]
 
 
 # ---- single messages ------------------------------------------------------------------------------------------------
@@ -166,36 +166,36 @@ def test_forwarded_request_and_its_answer() -> None:
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-def replied(refused: Refused) -> tuple[bytes, bytes]:
+def replied(refused: MbRefused) -> tuple[bytes, bytes]:
     header, _, body = error_reply(refused, OTHER, NOW_US, tcp_frame)[4:].partition(b"\n")
     return header, body
 
 
 def test_error_body_has_its_members_in_order_and_no_details_if_there_are_none() -> None:
     body = b'{"error":{"code":"C","message":"M","timestamp":"2026-11-15T06:28:13.214Z"}}'
-    assert replied(Refused("C", "M"))[1] == body
-    assert replied(Refused("C", "M", {"b": 1, "a": None}))[1] == body[:-2] + b',"details":{"b":1,"a":null}}}'
-    assert replied(Refused("C", "M", {}))[1] == body[:-2] + b',"details":{}}}'
+    assert replied(MbRefused("C", "M"))[1] == body
+    assert replied(MbRefused("C", "M", {"b": 1, "a": None}))[1] == body[:-2] + b',"details":{"b":1,"a":null}}}'
+    assert replied(MbRefused("C", "M", {}))[1] == body[:-2] + b',"details":{}}}'
 
 
 def test_error_text_holds_no_line_feed() -> None:
-    body = replied(Refused("C", "Invalid topic name: a\nb"))[1]
+    body = replied(MbRefused("C", "Invalid topic name: a\nb"))[1]
     assert b"\n" not in body
     assert json.loads(body)["error"]["message"] == "Invalid topic name: a\nb"
 
 
 def test_reply_to_a_bad_header_goes_to_the_topic_error_with_the_id_that_could_be_read() -> None:
-    assert replied(Refused("C", "M"))[0] == b"response:error:1.0.0"
-    assert replied(Refused("C", "M", message_id=ID))[0] == b"response:error:1.0.0:%b:%b" % (ID, ID)
+    assert replied(MbRefused("C", "M"))[0] == b"response:error:1.0.0"
+    assert replied(MbRefused("C", "M", message_id=ID))[0] == b"response:error:1.0.0:%b:%b" % (ID, ID)
 
 
 def test_reply_to_a_good_header_has_its_topic_version_and_id() -> None:
-    head = Head(b"publish", b"A.b", b"1.2.3", ID)
-    assert replied(Refused("C", "M", head=head))[0] == b"response:A.b:1.2.3:%b:%b" % (ID, ID)
+    head = MbHeader(b"publish", b"A.b", b"1.2.3", ID)
+    assert replied(MbRefused("C", "M", head=head))[0] == b"response:A.b:1.2.3:%b:%b" % (ID, ID)
 
 
 def test_reply_to_a_message_without_id_has_a_fresh_one_and_no_parent() -> None:
-    assert replied(Refused("C", "M", head=Head(b"publish", b"a", b"1.0.0")))[0] == b"response:a:1.0.0:" + OTHER
+    assert replied(MbRefused("C", "M", head=MbHeader(b"publish", b"a", b"1.0.0")))[0] == b"response:a:1.0.0:" + OTHER
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_reply_to_a_message_without_id_has_a_fresh_one_and_no_parent() -> None:
     ],
 )
 def test_errors_of_the_bus_have_their_mb_words(error: RacewayError, code: str, text: str) -> None:
-    head = Head(b"publish", b"a", b"1.0.0")
-    assert refusal_of(error, head) == Refused(code, text, None, head)
+    head = MbHeader(b"publish", b"a", b"1.0.0")
+    assert refusal_of(error, head) == MbRefused(code, text, None, head)
 
 
 def test_timeout_names_the_service_that_did_not_answer() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from raceway.wires.mb.codec.header import (
     MALFORMED_MESSAGE,
-    Head,
+    MbHeader,
     MbLimits,
-    Refused,
+    MbRefused,
     is_uuid,
     parse_header,
     plain_number,
@@ -33,19 +33,19 @@ LIMITS = MbLimits()
 ID = I.encode()
 
 
-def parsed(header: str | bytes) -> Head:
+def parsed(header: str | bytes) -> MbHeader:
     head = parse_header(header.encode() if isinstance(header, str) else header, LIMITS)
-    assert isinstance(head, Head), head
+    assert isinstance(head, MbHeader), head
     return head
 
 
-def refused(header: str | bytes) -> Refused:
+def refused(header: str | bytes) -> MbRefused:
     found = parse_header(header.encode() if isinstance(header, str) else header, LIMITS)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, MbRefused), found
     return found
 
 
-def encode_header(head: Head) -> bytes:
+def encode_header(head: MbHeader) -> bytes:
     """Encode a header line without its LF; absent fields at its end are left out."""
     fields = [*head[:3], head.message_id or b"", head.parent_id or b""]
     if head.timeout_ms is not None:
@@ -62,7 +62,7 @@ def test_header_of_the_vectors(header: str, ok: bool, text: str) -> None:
         assert isinstance(found, tuple), found
         assert found[1] == b"{}"
     else:
-        assert isinstance(found, Refused)
+        assert isinstance(found, MbRefused)
         assert found.code == MALFORMED_MESSAGE
         assert found.text.startswith(text)
         assert found.head is None
@@ -143,7 +143,7 @@ def test_timeouts_at_the_borders_are_taken() -> None:
 
 
 def test_action_comes_in_any_case_and_leaves_in_lower_case() -> None:
-    assert parsed("PuBlIsH:A.b:1.0.0") == Head(b"publish", b"A.b", b"1.0.0")
+    assert parsed("PuBlIsH:A.b:1.0.0") == MbHeader(b"publish", b"A.b", b"1.0.0")
 
 
 def test_ids_are_kept_as_spelled() -> None:
@@ -193,20 +193,20 @@ NO_NEWLINE = "Invalid message format: no newline separator found within the maxi
 
 def test_message_without_newline_is_refused_and_keeps_its_id() -> None:
     found = read_message(f"publish:a:1.0.0:{I}".encode(), LIMITS)
-    assert isinstance(found, Refused)
+    assert isinstance(found, MbRefused)
     assert (found.text, found.details, found.message_id) == (NO_NEWLINE, None, ID)
 
 
 def test_empty_message_is_refused_for_its_missing_newline() -> None:
     found = read_message(b"", LIMITS)
-    assert isinstance(found, Refused)
+    assert isinstance(found, MbRefused)
     assert found.text == NO_NEWLINE
 
 
 def test_header_of_367_bytes_is_looked_at_and_of_368_is_not() -> None:
     within, beyond = read_message(b"x" * 367 + b"\n", LIMITS), read_message(b"x" * 368 + b"\n", LIMITS)
-    assert isinstance(within, Refused)
-    assert isinstance(beyond, Refused)
+    assert isinstance(within, MbRefused)
+    assert isinstance(beyond, MbRefused)
     assert within.text == "Invalid header format: missing action, topic, or version"
     assert beyond.text == NO_NEWLINE
 
@@ -221,35 +221,35 @@ def test_header_limit_follows_the_longest_timeout() -> None:
     limits = MbLimits(timeout_max_ms=99_999)
     assert limits.header_limit == 365
     found = read_message(b"x" * 366 + b"\n", limits)
-    assert isinstance(found, Refused)
+    assert isinstance(found, MbRefused)
     assert found.text.endswith("header length of 365 bytes")
-    assert isinstance(parse_header(f"request:a:1.0.0:{I}::000001".encode(), limits), Refused)
+    assert isinstance(parse_header(f"request:a:1.0.0:{I}::000001".encode(), limits), MbRefused)
 
 
 def test_only_the_first_newline_ends_the_header() -> None:
-    assert read_message(b"publish:a:1.0.0\n{\n}\n", LIMITS) == (Head(b"publish", b"a", b"1.0.0"), b"{\n}\n")
+    assert read_message(b"publish:a:1.0.0\n{\n}\n", LIMITS) == (MbHeader(b"publish", b"a", b"1.0.0"), b"{\n}\n")
 
 
 def test_payload_of_16_kib_is_taken_and_one_byte_more_is_refused_with_the_messages_own_header() -> None:
     header = f"publish:A.b:1.2.3:{I}".encode()
     assert isinstance(read_message(header + b"\n" + b"x" * 16384, LIMITS), tuple)
     found = read_message(header + b"\n" + b"x" * 16385, LIMITS)
-    assert isinstance(found, Refused)
+    assert isinstance(found, MbRefused)
     assert (found.text, found.details) == ("Payload exceeds maximum length of 16KB", {"payloadLength": 16385})
-    assert found.head == Head(b"publish", b"A.b", b"1.2.3", ID)
+    assert found.head == MbHeader(b"publish", b"A.b", b"1.2.3", ID)
 
 
 def test_other_payload_limits_are_named() -> None:
     for limit, size in ((2048, "2KB"), (1000, "1000 bytes")):
         found = read_message(b"publish:a:1.0.0\n" + b"x" * (limit + 1), MbLimits(payload_limit=limit))
-        assert isinstance(found, Refused)
+        assert isinstance(found, MbRefused)
         assert found.text == f"Payload exceeds maximum length of {size}"
 
 
 def test_too_large_subscribe_is_answered_as_the_request_it_is_short_for() -> None:
     found = read_message(f"subscribe:a.#:1.0.0:{I}\n".encode() + b"x" * 16385, LIMITS)
-    assert isinstance(found, Refused)
-    assert found.head == Head(b"request", b"system.topic.subscribe", b"1.0.0", ID)
+    assert isinstance(found, MbRefused)
+    assert found.head == MbHeader(b"request", b"system.topic.subscribe", b"1.0.0", ID)
 
 
 # ---- properties -----------------------------------------------------------------------------------------------------
@@ -262,21 +262,29 @@ numbers = st.integers(0, 999_999).map(lambda n: b"%d" % n)
 versions = st.tuples(numbers, numbers, st.integers(0, 999).map(lambda n: b"%d" % n)).map(b".".join)
 heads = st.one_of(
     st.builds(
-        Head, st.sampled_from([b"publish", b"response"]), topics, versions, st.none() | ids, st.none() | ids, st.none()
+        MbHeader,
+        st.sampled_from([b"publish", b"response"]),
+        topics,
+        versions,
+        st.none() | ids,
+        st.none() | ids,
+        st.none(),
     ),
-    st.builds(Head, st.just(b"request"), topics, versions, ids, st.none() | ids, st.none() | st.integers(0, 3_600_000)),
+    st.builds(
+        MbHeader, st.just(b"request"), topics, versions, ids, st.none() | ids, st.none() | st.integers(0, 3_600_000)
+    ),
 )
 
 
 @given(heads)
-def test_a_head_written_and_read_is_the_same(head: Head) -> None:
+def test_a_head_written_and_read_is_the_same(head: MbHeader) -> None:
     assert parse_header(encode_header(head), LIMITS) == head
 
 
 @given(st.binary(max_size=400) | st.text(alphabet=":.#+aA10-\n\r ", max_size=400).map(str.encode))
 def test_no_bytes_upset_the_parser(message: bytes) -> None:
     found = read_message(message, LIMITS)
-    if not isinstance(found, Refused):
+    if not isinstance(found, MbRefused):
         assert encode_header(found[0]).lower() == message.partition(b"\n")[0].rstrip(b":").lower()
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import TooLargeError
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.inbox import MbInbox
 from tests.rigs.vectors.mb import I, P, frame
 
 ID, PARENT = I.encode(), P.encode()
-SAMPLES: list[tuple[bytes, Head, bytes]] = [
-    (b"publish:system.initialize:1.0.0\n{}", Head(b"publish", b"system.initialize", b"1.0.0"), b"{}"),
-    (b"response:a:1.0.0:%b:%b\nx\ny" % (ID, ID), Head(b"response", b"a", b"1.0.0", ID, ID), b"x\ny"),
-    (b"RESPONSE:a:1.0.0::%b:7:more\n" % PARENT, Head(b"response", b"a", b"1.0.0", None, PARENT), b""),
+SAMPLES: list[tuple[bytes, MbHeader, bytes]] = [
+    (b"publish:system.initialize:1.0.0\n{}", MbHeader(b"publish", b"system.initialize", b"1.0.0"), b"{}"),
+    (b"response:a:1.0.0:%b:%b\nx\ny" % (ID, ID), MbHeader(b"response", b"a", b"1.0.0", ID, ID), b"x\ny"),
+    (b"RESPONSE:a:1.0.0::%b:7:more\n" % PARENT, MbHeader(b"response", b"a", b"1.0.0", None, PARENT), b""),
 ]
 
 
 @pytest.mark.parametrize(("message", "head", "payload"), SAMPLES)
-def test_sample_is_read_whole_bytewise_and_with_a_tail(message: bytes, head: Head, payload: bytes) -> None:
+def test_sample_is_read_whole_bytewise_and_with_a_tail(message: bytes, head: MbHeader, payload: bytes) -> None:
     data = frame(message)
     assert MbInbox().receive_data(data) == [(head, payload)]
     bytewise = MbInbox()

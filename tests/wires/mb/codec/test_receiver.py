@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.model.intents import Done, Heartbeat, ListPeers, Publish, ReadMetrics, Request, Respond, Subscribe
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.receiver import (
     ALIKE,
     REMEMBERED_HEADS,
@@ -18,8 +18,8 @@ from raceway.wires.mb.codec.receiver import (
     HeartbeatAnswer,
     MbLimits,
     MbReceiver,
+    MbRefused,
     Oversized,
-    Refused,
     SystemCall,
     _known_heads,
 )
@@ -196,7 +196,7 @@ def test_one_bad_id_among_many_is_refused_alone_and_in_its_place(bad: int) -> No
 def test_newline_of_another_frame_does_not_complete_a_header() -> None:
     tcp().receive_data(frame(b"publish:a:1.0.0\n{}"))
     events = tcp().receive_data(frame(b"publish:a") + b":1.0.0\n{}")
-    assert isinstance(events[0], Refused)
+    assert isinstance(events[0], MbRefused)
     assert isinstance(events[1], Oversized)
 
 
@@ -204,7 +204,7 @@ def test_timeout_longer_than_the_configured_one_may_have_digits_is_refused_on_bo
     receiver = MbReceiver(MbLimits(timeout_max_ms=999), framed=True)
     good, bad = b"request:a:1.0.0:" + ID + b"::999\n", b"request:a:1.0.0:" + ID + b"::0999\n"
     kinds = [type(event) for event in receiver.receive_data(frame(good) + frame(good) + frame(bad))]
-    assert kinds == [Request, Refused]
+    assert kinds == [Request, MbRefused]
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -259,7 +259,7 @@ def test_each_run_of_one_action_is_one_event() -> None:
 def test_other_events_stand_between_the_batches_in_order() -> None:
     publish = b"publish:a:1.0.0\n"
     events = received(publish, b"bad\n", publish, b"request:system.heartbeat:1.0.0:" + ID + b"\n", publish)
-    assert [type(event) for event in events] == [Publish, Refused, Publish, SystemCall, Publish]
+    assert [type(event) for event in events] == [Publish, MbRefused, Publish, SystemCall, Publish]
 
 
 def test_case_of_the_topic_is_kept() -> None:
@@ -278,7 +278,7 @@ def test_bare_word_system_is_an_ordinary_topic() -> None:
 
 def test_request_on_a_system_topic_in_any_case_is_a_call() -> None:
     (event,) = received(b"request:System.Heartbeat:1.0.0:" + ID + b"\nnot json")
-    assert event == SystemCall(Head(b"request", b"System.Heartbeat", b"1.0.0", ID), Heartbeat(), b"not json")
+    assert event == SystemCall(MbHeader(b"request", b"System.Heartbeat", b"1.0.0", ID), Heartbeat(), b"not json")
 
 
 @pytest.mark.parametrize("header", [b"response:system.heartbeat:1.0.0", b"response:SYSTEM.heartbeat:1.0.0:" + ID])
@@ -290,13 +290,13 @@ def test_heartbeat_response_with_or_without_id_needs_no_reply(header: bytes) -> 
 def test_publish_on_a_system_topic_is_a_call_that_is_refused() -> None:
     (event,) = received(b"publish:system.message:1.0.0\n{}")
     assert isinstance(event, SystemCall)
-    assert isinstance(event.call, Refused)
+    assert isinstance(event.call, MbRefused)
     assert event.call.text == "Invalid action, expected REQUEST for system.message"
 
 
 def test_subscribe_is_short_for_the_request() -> None:
     (event,) = received(b"Subscribe:Market.#:2.0.0:" + ID + b"\n")
-    head = Head(b"request", b"system.topic.subscribe", b"2.0.0", ID)
+    head = MbHeader(b"request", b"system.topic.subscribe", b"2.0.0", ID)
     assert event == SystemCall(head, Subscribe("publish", "market.#"), b'{"action":"publish","topic":"Market.#"}')
 
 
@@ -317,9 +317,9 @@ def test_subscribe_takes_action_and_priority_from_its_payload_and_the_topic_from
 def test_subscribe_with_a_bad_payload_is_refused_like_the_request(payload: bytes, text: str) -> None:
     (event,) = received(b"subscribe:a:1.0.0:" + ID + b"\n" + payload)
     assert isinstance(event, SystemCall)
-    assert isinstance(event.call, Refused)
+    assert isinstance(event.call, MbRefused)
     assert event.call.text == text
-    assert event.call.head == Head(b"request", b"system.topic.subscribe", b"1.0.0", ID)
+    assert event.call.head == MbHeader(b"request", b"system.topic.subscribe", b"1.0.0", ID)
 
 
 def test_subscribe_to_answers_fails_without_asking_the_broker() -> None:
@@ -364,7 +364,7 @@ def test_length_word_that_comes_bytewise_ends_it_with_its_fourth_byte() -> None:
 
 def test_frame_of_16751_bytes_is_read() -> None:
     (event,) = received(b"publish:a:1.0.0\n" + b"x" * (16751 - 16))
-    assert isinstance(event, Refused)
+    assert isinstance(event, MbRefused)
     assert event.details == {"payloadLength": 16735}
 
 

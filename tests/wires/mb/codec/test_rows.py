@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from raceway.model.intents import Publish, Request
 from raceway.wires.mb.codec.header import is_message_id
-from raceway.wires.mb.codec.rows import Known, Rows, last_shape
+from raceway.wires.mb.codec.rows import KnownStart, Rows, last_shape
 from tests.rigs.vectors.mb import I, frame
 
 ID = I.encode()
-PUBLISH = Known(b"publish", b"a", b"1.0.0", b"Publish:a:1.0.0:")
-REQUEST = Known(b"request", b"a", b"1.0.0", b"request:a:1.0.0:")
+PUBLISH = KnownStart(b"publish", b"a", b"1.0.0", b"Publish:a:1.0.0:")
+REQUEST = KnownStart(b"request", b"a", b"1.0.0", b"request:a:1.0.0:")
 
 
 def rows_of(*ids: bytes) -> Rows:
@@ -40,7 +40,7 @@ def test_two_bad_ids_do_not_make_up_for_one_another() -> None:
 
 def test_known_heads_that_are_equal_but_not_the_same_still_give_single_values() -> None:
     rows = rows_of(ID)
-    rows.add(Known(b"publish", b"a", b"1.0.0", b"publish:a:1.0.0:"), ID, None, None, b"")
+    rows.add(KnownStart(b"publish", b"a", b"1.0.0", b"publish:a:1.0.0:"), ID, None, None, b"")
     (intent,) = rows.batches()
     assert isinstance(intent, Publish)
     assert (intent.batch.topic, intent.batch.version) == (b"a", b"1.0.0")

@@ -14,12 +14,12 @@ from raceway.model.intents import (
     PeerRow,
     Peers,
     SubscriberRow,
+    SubscriptionList,
     SubscriptionRow,
-    Subscriptions,
     Taken,
 )
 from raceway.wires.mb.codec.encode import tcp_frame
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.system import log_record, system_reply
 from tests.rigs.vectors.mb import I, P, frame
 
@@ -29,7 +29,7 @@ TIME = "2026-11-15T06:28:13.214Z"
 
 
 def body(topic: bytes, outcome: Outcome, show_all: bool = False) -> bytes:
-    reply = system_reply(Head(b"request", topic, b"2.0.0", ID), outcome, tcp_frame, show_all)
+    reply = system_reply(MbHeader(b"request", topic, b"2.0.0", ID), outcome, tcp_frame, show_all)
     header, _, payload = reply[4:].partition(b"\n")
     assert reply == frame(reply[4:])
     assert header == b"response:%b:2.0.0:%b:%b" % (topic, ID, ID)
@@ -57,7 +57,7 @@ def test_priority_is_shown_on_request_subscriptions_only() -> None:
         SubscriptionRow("request", "a", 1.5),
         SubscriptionRow("request", "b", 2.0),
     )
-    assert body(b"system.service.subscriptions", Subscriptions(rows)) == (
+    assert body(b"system.service.subscriptions", SubscriptionList(rows)) == (
         b'{"subscriptions":[{"action":"publish","topic":"a"},{"action":"request","topic":"a","priority":1.5},'
         b'{"action":"request","topic":"b","priority":2}]}'
     )

@@ -281,6 +281,8 @@ def test_a_message_that_is_begun_and_never_ends_is_cut(begun: str) -> None:
 
 def test_a_service_that_says_all_before_it_reads_hears_all_it_said(bus: Hosted, raw: RawWebSocket) -> None:
     """It hears itself: output that waits must not keep it from being read for ever, nor grow without a bound."""
+    # Otherwise the kernel may keep most of it: it lets a receive buffer grow to tens of megabytes.
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     raw.send_frame(TEXT, f"subscribe:loud:1.0.0:{ID}\n".encode())
     assert raw.receive_frame().payload.endswith(SUCCESS)
     one = Pieces(raw)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Dialect, Failure, HttpAnswer, Outcome, Result, Stamp
+from raceway.wires.seneca.codec.hub import Call, CallFailure, Dialect, HttpAnswer, Outcome, Result, Stamp
 from tests.rigs.seneca_calls import body_of, call_of, headers_of, line_call
 
 STAMP = Stamp("B", 10, 20, "cmd:x")
 LEGACY = {b"seneca-id": b"m1/c1", b"seneca-origin": b"A", b"seneca-track": b'["A"]', b"seneca-time-client-sent": b"5"}
-FAILED = Failure("my_code", "boom", Raw(b'{"a":1}'))
+FAILED = CallFailure("my_code", "boom", Raw(b'{"a":1}'))
 
 
 def legacy() -> Call:
@@ -98,7 +98,7 @@ def test_w_and_s_have_meta_data_beside_the_result(call: Call, payload: bytes, be
 
 
 def test_custom_data_comes_back_as_the_action_left_it() -> None:
-    for outcome in (Result(b"{}"), Failure("x", "y")):
+    for outcome in (Result(b"{}"), CallFailure("x", "y")):
         assert body_of(seneca.answer_http(web(), outcome, STAMP))["meta$"]["custom"] == {"t": 1}
         assert body_of(seneca.answer_http(seed(), outcome, STAMP))["meta$"]["usr"] == {"t": 1}
         outcome.custom = seneca.raw_members({"t": 2})
@@ -159,7 +159,7 @@ def test_no_answer_shows_a_stack_or_a_place_in_the_code(make: Any) -> None:
 
 
 def test_refusals_have_no_meta_data() -> None:
-    answer = seneca.refusal_http(seneca.Refused(400, "invalid_json", "why", b"seneca-id: m/c\r\n"))
+    answer = seneca.refusal_http(seneca.NotACall(400, "invalid_json", "why", b"seneca-id: m/c\r\n"))
     assert headers_of(answer) == {b"content-type": b"application/json", b"seneca-id": b"m/c"}
     assert body_of(answer) == {"code": "invalid_json", "message": "why", "seneca": True}
 
@@ -190,7 +190,7 @@ results = st.one_of(
 )
 outcomes = st.one_of(
     results.map(lambda value: Result(json.dumps(value).encode())),
-    st.builds(Failure, code=st.text("abc_", min_size=1), message=st.text(min_size=1)),
+    st.builds(CallFailure, code=st.text("abc_", min_size=1), message=st.text(min_size=1)),
 )
 
 
@@ -208,7 +208,7 @@ def test_what_is_answered_is_understood_by_a_caller(outcome: Outcome, custom: di
         reply = seneca.read_http_answer(Dialect(dialect), answer.status, headers_of(answer), answer.body)
     assert reply is not None
     assert (reply.mid, reply.cid, reply.rid) == ("m1", "c1", "B")
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, CallFailure):
         assert reply.failure is not None
         assert (reply.failure.code, reply.failure.message) == (outcome.code, outcome.message)
     else:

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Dialect, Failure, Outgoing, Result, Stamp
+from raceway.wires.seneca.codec.hub import CallFailure, Dialect, Outgoing, Result, Stamp
 from tests.rigs.seneca_calls import body_of, call_of, custom_of, line_call, told
 
 STAMP = Stamp("B", 10, 20)
@@ -102,7 +102,7 @@ def test_19_separate_ids_win_in_s() -> None:
 
 def test_21_an_error_is_meta_data_with_message_code_and_details() -> None:
     call = call_of({"meta$": {"mid": "m1", "cid": "c1"}})
-    answer = seneca.answer_http(call, Failure("my_code", "boom", Raw(b'{"a":1}')), STAMP)
+    answer = seneca.answer_http(call, CallFailure("my_code", "boom", Raw(b'{"a":1}')), STAMP)
     document = body_of(answer)
     meta = document.pop("meta$")
     assert (answer.status, document) == (500, {"message": "boom", "code": "my_code", "details": {"a": 1}})

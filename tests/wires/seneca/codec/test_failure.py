@@ -18,7 +18,7 @@ from raceway.wires.seneca.codec.failure import (
     read_failure_payload,
     wrapped_error,
 )
-from raceway.wires.seneca.codec.hub import Failure
+from raceway.wires.seneca.codec.hub import CallFailure
 from tests.rigs.vectors.seneca import VECTORS
 
 MEMBERS = seneca.raw_members({"role": "nobody"})
@@ -104,7 +104,7 @@ def test_of_an_error_that_says_little_something_is_made(document: dict[str, Any]
 @pytest.mark.parametrize("details", [None, {"a": [1]}, "text", 0])
 @pytest.mark.parametrize("is_seneca", [True, False])
 def test_an_error_survives_the_bus_and_every_dialect(details: Any, is_seneca: bool) -> None:
-    failure = Failure("code", "message", None if details is None else seneca.raw_of(details), is_seneca)
+    failure = CallFailure("code", "message", None if details is None else seneca.raw_of(details), is_seneca)
     for document in (failure_payload(failure), wrapped_error(failure, "a:1"), plain_error(failure)):
         again = read_failure(read_members(document))
         assert (again.code, again.message) == ("code", "message")

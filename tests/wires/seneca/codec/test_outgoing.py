@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from raceway.errors import MalformedError
 from raceway.model.envelope import Hop
-from raceway.net.codec.http_stream import Request, RequestReader
+from raceway.net.codec.http_stream import HttpCall, RequestReader
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Dialect, Outgoing, Reply
+from raceway.wires.seneca.codec.hub import Dialect, ListenerReply, Outgoing
 from tests.rigs.seneca_calls import call_of, headers_of, line_call, plain
 from tests.rigs.vectors.seneca import VECTORS
 
@@ -80,11 +80,11 @@ def test_a_request_is_complete() -> None:
     request = seneca.call_http(Dialect.WEB, outgoing())
     data = seneca.http_request_bytes(request, b"127.0.0.1:10101")
     (read,) = RequestReader(10_000).receive_data(data)
-    assert isinstance(read, Request)
+    assert isinstance(read, HttpCall)
     assert (read.method, read.target, read.body, read.keep_alive) == (b"POST", b"/act", request.body, True)
     assert read.headers[b"host"] == b"127.0.0.1:10101"
     (closing,) = RequestReader(10_000).receive_data(seneca.http_request_bytes(request, b"h", b"/rtn", close=True))
-    assert isinstance(closing, Request)
+    assert isinstance(closing, HttpCall)
     assert (closing.target, closing.keep_alive) == (b"/rtn", False)
 
 
@@ -118,12 +118,12 @@ def test_what_is_sent_is_understood_by_a_listener(
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-def heard(dialect: Dialect, body: Any, status: int = 200, headers: dict[bytes, bytes] | None = None) -> Reply:
+def heard(dialect: Dialect, body: Any, status: int = 200, headers: dict[bytes, bytes] | None = None) -> ListenerReply:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return seneca.read_http_answer(dialect, status, headers or {}, data)
 
 
-def code(reply: Reply) -> str | None:
+def code(reply: ListenerReply) -> str | None:
     return None if reply.failure is None else reply.failure.code
 
 
@@ -251,6 +251,6 @@ FIELDS = ["id", "mi", "tx", "mid", "cid", "rid", "trk", "trace", "usr", "custom"
 def test_no_answer_breaks_the_caller(meta: dict[str, Any], array: Any, dialect: Dialect, status: int) -> None:
     reply = heard(dialect, {"a": 1, "array$": array, "meta$": meta}, status)
     assert reply.failure is not None or reply.accepted or reply.several or json.loads(reply.payload) != 0
-    seneca.answer_batch([seneca.Answer(reply, b"m1", lambda: reply.hops)]).complete()
+    seneca.answer_batch([seneca.ReplyRow(reply, b"m1", lambda: reply.hops)]).complete()
     line = json.dumps({"kind": "res", "id": array, "res": array, "error": meta, "time": array}).encode()
     assert seneca.read_answer_line(line) is not None

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from raceway.model.envelope import MB, PUBLISH, REQUEST, SENECA, ZBUS, Batch, Hop, encode_attributes, encode_hops
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Dialect, Failure, Form, Outcome, Reply, Result, Stamp
+from raceway.wires.seneca.codec.hub import CallFailure, Dialect, ListenerReply, Outcome, PayloadForm, Result, Stamp
 from tests.rigs.seneca_calls import call_of, fresh_ids, plain, told
 
 NOW = 1_700_000_000_000
@@ -24,19 +24,19 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("payload", "document", "form"),
     [
-        (b'{"a": 1.50}', b'{"a": 1.50}', Form.DOCUMENT),
-        (b" {} ", b"{}", Form.DOCUMENT),
-        (b"[1, 2]", b'{"data":[1, 2]}', Form.JSON),
-        (b'"text"', b'{"data":"text"}', Form.JSON),
-        (b"null", b'{"data":null}', Form.JSON),
-        (b"5", b'{"data":5}', Form.JSON),
-        (b"hello \xc3\xa9", '{"data":"hello é"}'.encode(), Form.TEXT),
-        (b"", b'{"data":""}', Form.TEXT),
-        (b"\xff\x00", b'{"data_base64":"/wA="}', Form.BYTES),
-        (b'{"a":' * 600, b'{"data":"' + b'{\\"a\\":' * 600 + b'"}', Form.TEXT),
+        (b'{"a": 1.50}', b'{"a": 1.50}', PayloadForm.DOCUMENT),
+        (b" {} ", b"{}", PayloadForm.DOCUMENT),
+        (b"[1, 2]", b'{"data":[1, 2]}', PayloadForm.JSON),
+        (b'"text"', b'{"data":"text"}', PayloadForm.JSON),
+        (b"null", b'{"data":null}', PayloadForm.JSON),
+        (b"5", b'{"data":5}', PayloadForm.JSON),
+        (b"hello \xc3\xa9", '{"data":"hello é"}'.encode(), PayloadForm.TEXT),
+        (b"", b'{"data":""}', PayloadForm.TEXT),
+        (b"\xff\x00", b'{"data_base64":"/wA="}', PayloadForm.BYTES),
+        (b'{"a":' * 600, b'{"data":"' + b'{\\"a\\":' * 600 + b'"}', PayloadForm.TEXT),
     ],
 )
-def test_what_is_no_object_travels_as_a_member(payload: bytes, document: bytes, form: Form) -> None:
+def test_what_is_no_object_travels_as_a_member(payload: bytes, document: bytes, form: PayloadForm) -> None:
     assert seneca.document_of(payload) == (document, form)
 
 
@@ -48,28 +48,28 @@ def test_what_is_no_object_travels_as_a_member(payload: bytes, document: bytes, 
 def test_an_echo_of_a_payload_is_the_payload(payload: bytes) -> None:
     document, form = seneca.document_of(payload)
     again = seneca.payload_of(document, form)
-    assert again == (payload if form in (Form.TEXT, Form.BYTES) else payload.strip())
+    assert again == (payload if form in (PayloadForm.TEXT, PayloadForm.BYTES) else payload.strip())
 
 
 def test_a_document_stays_one_if_that_was_asked() -> None:
     for document in (b'{"data":5}', b'{"data":"x"}', b"[1]", b"null", b'{"data":1,"more":2}', b"{}"):
-        assert seneca.payload_of(document, Form.DOCUMENT) == document
-    for form in Form:
+        assert seneca.payload_of(document, PayloadForm.DOCUMENT) == document
+    for form in PayloadForm:
         assert seneca.payload_of(b'{"data_base64":"/wA="}', form) == b"\xff\x00"
         assert seneca.payload_of(b'{"data_base64":"no base 64"}', form) == b'{"data_base64":"no base 64"}'
         assert seneca.payload_of(b'{"data":1,"more":2}', form) == b'{"data":1,"more":2}'
 
 
 def test_an_answer_to_text_that_is_no_text_is_json() -> None:
-    assert seneca.payload_of(b'{"data":{"x":1}}', Form.TEXT) == b'{"x":1}'
-    assert seneca.payload_of(b'{"data":"x"}', Form.JSON) == b'"x"'
+    assert seneca.payload_of(b'{"data":{"x":1}}', PayloadForm.TEXT) == b'{"x":1}'
+    assert seneca.payload_of(b'{"data":"x"}', PayloadForm.JSON) == b'"x"'
 
 
 # ---- rows to services -----------------------------------------------------------------------------------------------
 
 
-def answer_row(reply: Reply, form: Form | None = None, source: bool = True) -> Batch:
-    batch = seneca.answer_batch([seneca.Answer(reply, b"masked", lambda: reply.hops, form)])
+def answer_row(reply: ListenerReply, form: PayloadForm | None = None, source: bool = True) -> Batch:
+    batch = seneca.answer_batch([seneca.ReplyRow(reply, b"masked", lambda: reply.hops, form)])
     batch.complete()
     batch.source = batch.source if source else None
     return batch
@@ -87,13 +87,13 @@ def test_a_message_of_another_wire_gets_what_a_seneca_message_has() -> None:
     outgoing, form = seneca.outgoing_of(batch, 0, {"role": "math", "cmd": "sum"}, fresh_ids(), NOW)
     assert (outgoing.mid, outgoing.cid, outgoing.sid, outgoing.sync) == ("id.1", "id.1", "worker", True)
     assert plain(outgoing.members) == {"a": 1, "role": "math", "cmd": "sum"}
-    assert (plain(outgoing.custom), form) == ({"tenant": "t1", "schema_id": 7}, Form.DOCUMENT)
+    assert (plain(outgoing.custom), form) == ({"tenant": "t1", "schema_id": 7}, PayloadForm.DOCUMENT)
     assert told(outgoing.hops) == [{"sid": "worker", "mid": "id.1", "tms": [NOW]}]
 
 
 def test_a_message_without_id_or_producer_gets_them() -> None:
     outgoing, form = seneca.outgoing_of(foreign(b"\xff"), 0, {}, fresh_ids(), NOW)
-    assert (outgoing.mid, outgoing.cid, outgoing.sid, form) == ("new1", "new1", "UNKNOWN", Form.BYTES)
+    assert (outgoing.mid, outgoing.cid, outgoing.sid, form) == ("new1", "new1", "UNKNOWN", PayloadForm.BYTES)
 
 
 def test_a_publish_is_asynchronous() -> None:
@@ -146,21 +146,23 @@ def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(b'{"x":1}', rid="B", custom=seneca.raw_members({"t": 1}), hops=(Hop(sid="A", mid="m", tms=(1, 2, 3)),)),
-        Reply(b"[1]"),
-        Reply(b"null"),
-        Reply(failure=Failure("my_code", "boom", Raw(b'{"a":1}'))),
-        Reply(failure=Failure("act_not_found", "nobody", is_seneca=True)),
+        ListenerReply(
+            b'{"x":1}', rid="B", custom=seneca.raw_members({"t": 1}), hops=(Hop(sid="A", mid="m", tms=(1, 2, 3)),)
+        ),
+        ListenerReply(b"[1]"),
+        ListenerReply(b"null"),
+        ListenerReply(failure=CallFailure("my_code", "boom", Raw(b'{"a":1}'))),
+        ListenerReply(failure=CallFailure("act_not_found", "nobody", is_seneca=True)),
     ],
     ids=["object", "array", "nothing", "error", "error of Seneca"],
 )
 @pytest.mark.parametrize("has_source", [True, False], ids=["as it was read", "from its row alone"])
-def test_a_reply_comes_through_the_bus_as_it_was(reply: Reply, has_source: bool) -> None:
+def test_a_reply_comes_through_the_bus_as_it_was(reply: ListenerReply, has_source: bool) -> None:
     outcome = seneca.outcome_of(answer_row(reply, source=has_source), 0)
     assert plain(outcome.custom) == plain(reply.custom)
     assert (outcome.hops and json.loads(bytes(outcome.hops))) == (reply.hops and told(reply.hops))  # type: ignore[arg-type]
     if reply.failure is not None:
-        assert isinstance(outcome, Failure)
+        assert isinstance(outcome, CallFailure)
         assert (outcome.code, outcome.message, outcome.is_seneca) == (
             reply.failure.code,
             reply.failure.message,
@@ -183,27 +185,27 @@ def test_calls_that_a_web_service_made_come_through_too() -> None:
 
 def test_a_responder_that_keeps_its_history_is_believed() -> None:
     own = (Hop(sid="A", rid="S", mid="m1", tms=(0, 1, 2)),)
-    assert seneca.filled_hops((), "A", "m1", Reply(hops=own), Stamp("B", 5, 6)) == own
+    assert seneca.filled_hops((), "A", "m1", ListenerReply(hops=own), Stamp("B", 5, 6)) == own
 
 
 def test_the_row_of_an_answer() -> None:
-    reply = Reply(b'{"x":1}', rid="B", custom=seneca.raw_members({"t": "1"}), hops=(Hop(sid="A", mid="m"),))
+    reply = ListenerReply(b'{"x":1}', rid="B", custom=seneca.raw_members({"t": "1"}), hops=(Hop(sid="A", mid="m"),))
     row = answer_row(reply).row(0)
     assert (row.wire, row.message_id, row.producer, row.encoding, row.error) == ("seneca", "masked", "B", "json", None)
     assert (row.attributes, row.hops, row.payload) == ({"t": "1"}, reply.hops, b'{"x":1}')
-    failed = answer_row(Reply(failure=Failure("c", "m"))).row(0)
+    failed = answer_row(ListenerReply(failure=CallFailure("c", "m"))).row(0)
     assert (failed.error, json.loads(failed.payload)) == ("c", {"message": "m", "code": "c"})
 
 
 def test_an_answer_with_too_much_custom_data_is_a_failure() -> None:
-    row = answer_row(Reply(b"{}", custom=seneca.raw_members({"a": "x" * 70_000}))).row(0)
+    row = answer_row(ListenerReply(b"{}", custom=seneca.raw_members({"a": "x" * 70_000}))).row(0)
     assert (row.error, row.attributes) == ("too_large", {})
 
 
 def test_an_answer_for_another_wire_is_what_its_request_was() -> None:
-    assert answer_row(Reply(b'{"data":[1]}'), Form.JSON).row(0).payload == b"[1]"
-    assert answer_row(Reply(b'{"data":[1]}'), Form.DOCUMENT).row(0).payload == b'{"data":[1]}'
-    assert answer_row(Reply(b'{"data_base64":"/w=="}')).row(0).payload == b'{"data_base64":"/w=="}'
+    assert answer_row(ListenerReply(b'{"data":[1]}'), PayloadForm.JSON).row(0).payload == b"[1]"
+    assert answer_row(ListenerReply(b'{"data":[1]}'), PayloadForm.DOCUMENT).row(0).payload == b'{"data":[1]}'
+    assert answer_row(ListenerReply(b'{"data_base64":"/w=="}')).row(0).payload == b'{"data_base64":"/w=="}'
 
 
 def answered(wire: bytes, payload: bytes, error: bytes | None = None, **columns: Any) -> Outcome:
@@ -247,6 +249,6 @@ def test_errors_of_other_wires(
     wire: bytes, payload: bytes, error: bytes, code: str, message: str, details: Any
 ) -> None:
     failure = answered(wire, payload, error)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, CallFailure)
     assert (failure.code, failure.message, failure.is_seneca) == (code, message, False)
     assert (failure.details and json.loads(bytes(failure.details))) == details

@@ -11,7 +11,7 @@ import pytest
 
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Failure, Outcome, Result, Stamp
+from raceway.wires.seneca.codec.hub import Call, CallFailure, Outcome, Result, Stamp
 from tests.rigs.seneca_calls import body_of, call_of, custom_of, headers_of, line_call, line_refused, refused, told
 from tests.rigs.vectors.seneca import NEW, VECTORS, Vector, ms
 
@@ -53,7 +53,7 @@ def outcome_of(call: Call, status: int | None, document: Any) -> Outcome:
         details: Any = data.get("details")
         is_wrapped = "orig" in data
         code, message = (data["orig"]["code"], details["message"]) if is_wrapped else (data["code"], data["message"])
-        return Failure(code, message, None if is_wrapped else seneca.raw_of(details), custom=members)
+        return CallFailure(code, message, None if is_wrapped else seneca.raw_of(details), custom=members)
     result = data.get("array$", data if not meta.get("empty") else None)
     return Result(json.dumps(result).encode(), members, hops)
 

@@ -11,11 +11,11 @@ from typing import Any
 from raceway.errors import BusyError, ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.net.outgoing.allowed import Target
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import Reply
+from raceway.wires.seneca.codec.hub import ListenerReply
 from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
 
 LIMITS = LineLimits(waiting=10, waiting_bytes=10**7, answer_bytes=10_000, connect_s=1.0)
-Told = Reply | RacewayError
+Told = ListenerReply | RacewayError
 
 
 class Listener:
@@ -83,7 +83,7 @@ def test_answers_find_their_calls_in_whatever_order_they_come() -> None:
             it.listener.say(answer("m2/c", {"n": 2}), "", answer("m1/c", {"n": 1}), answer("m9/c", {"n": 9}))
             for n, told in ((2, second), (1, first)):
                 reply = await told
-                assert isinstance(reply, Reply)
+                assert isinstance(reply, ListenerReply)
                 assert json.loads(reply.payload) == {"n": n}
             assert len(it.listener.writers) == 1
 
@@ -100,7 +100,7 @@ def test_a_connection_that_is_lost_is_told_to_all_and_the_next_call_has_a_new_on
             again = it.send("m9/c")
             await it.listener.heard(4)
             it.listener.say(answer("m9/c", None))
-            assert isinstance(await again, Reply)
+            assert isinstance(await again, ListenerReply)
 
     run(test)
 
@@ -134,7 +134,7 @@ def test_a_call_without_an_answer_ends_in_time_and_the_others_go_on() -> None:
             await it.listener.heard(2)
             assert isinstance(await late, RequestTimeoutError)
             it.listener.say(answer("m1/c", {}), answer("m2/c", {}))
-            assert isinstance(await good, Reply)
+            assert isinstance(await good, ListenerReply)
 
     run(test)
 
@@ -208,12 +208,12 @@ def test_a_deadline_that_is_over_does_not_concern_a_later_call_of_the_same_id() 
             first = it.send("m1/c", 0.15)
             await it.listener.heard(1)
             it.listener.say(answer("m1/c", {"n": 1}))
-            assert isinstance(await first, Reply)
+            assert isinstance(await first, ListenerReply)
             second = it.send("m1/c", 5.0)
             await asyncio.sleep(0.3)
             assert not second.done()
             it.listener.say(answer("m1/c", {"n": 2}))
-            assert isinstance(await second, Reply)
+            assert isinstance(await second, ListenerReply)
 
     run(test)
 

@@ -205,7 +205,7 @@ def test_a_service_whose_dialect_is_not_known_yet_is_asked_when_it_comes_up() ->
 
 def test_a_call_that_comes_before_a_service_was_found_waits_for_that() -> None:
     with raw_service(legacy(add)) as service:
-        settings = config.Seneca(services=(config.SenecaService(pin=PIN, url=service.url),), retry_ms=50)
+        settings = config.Seneca(services=(config.AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
         with seneca_bus(settings, open_doors=False) as bus:
             asked = RecordingPeer()
             bus.call(lambda: bus.broker.connect(asked))
@@ -405,7 +405,7 @@ def test_a_name_may_be_given_to_a_pin_that_has_none() -> None:
 
 def test_services_of_the_settings_are_attached_at_the_start() -> None:
     with raw_service(web(add)) as service:
-        settings = config.Seneca(services=(config.SenecaService(pin=PIN, url=service.url),), retry_ms=50)
+        settings = config.Seneca(services=(config.AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
         with seneca_bus(settings) as bus:
             wait_until(lambda: state(bus, service.url) == "up")
             assert bus.act(SUM).body == {"sum": 3}
@@ -413,7 +413,7 @@ def test_services_of_the_settings_are_attached_at_the_start() -> None:
 
 
 def test_settings_that_cannot_be_used_keep_the_bus_from_starting() -> None:
-    settings = config.Seneca(services=(config.SenecaService(pin="role:seneca", url="http://127.0.0.1:1"),))
+    settings = config.Seneca(services=(config.AttachedServiceSettings(pin="role:seneca", url="http://127.0.0.1:1"),))
     with pytest.raises(ConfigError, match=r"seneca\.services"), seneca_bus(settings):
         pass
 

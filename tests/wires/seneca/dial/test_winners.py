@@ -222,7 +222,7 @@ def test_of_several_pins_all_are_attached_or_none(pins: str) -> None:
 
 
 def test_a_list_of_the_settings_is_attached_whole_or_keeps_the_bus_from_starting() -> None:
-    listed = config.SenecaService(pin="role:c,cmd:x;plugin:c,cmd:x", url="http://127.0.0.1:1")
+    listed = config.AttachedServiceSettings(pin="role:c,cmd:x;plugin:c,cmd:x", url="http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"'c\.x'"), seneca_bus(config.Seneca(services=(listed,))):
         pass
 
@@ -267,6 +267,8 @@ def test_a_further_service_joins_its_pin_under_the_name_it_has() -> None:
 
 def test_the_settings_may_give_a_pin_its_name() -> None:
     with raw_service(showing("one")) as service:
-        listed = tuple(config.SenecaService(pin=f"{key}:*", url=service.url, name=f"{key}s") for key in ("foo", "faf"))
+        listed = tuple(
+            config.AttachedServiceSettings(pin=f"{key}:*", url=service.url, name=f"{key}s") for key in ("foo", "faf")
+        )
         with seneca_bus(config.Seneca(services=listed, retry_ms=50)) as bus:
             assert [row.topic for row in bus.call(bus.services.rows)] == ["foos", "fafs"]

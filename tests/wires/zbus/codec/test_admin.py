@@ -18,10 +18,10 @@ from raceway.wires.zbus.codec.admin import (
     maybe_report,
     read_create_queue,
 )
-from raceway.wires.zbus.codec.receiver import Admin, Refused
+from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 
 
-def created(body: Any = b"", **keys: str) -> CreateQueue | Refused:
+def created(body: Any = b"", **keys: str) -> CreateQueue | ZbusRefused:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return read_create_queue(Admin("create_mq", keys, data, b"m"))
 
@@ -69,7 +69,7 @@ def test_queue_is_created_from_keys_when_there_is_no_body() -> None:
     ],
 )
 def test_anything_else_is_refused_by_name(body: Any, what: str) -> None:
-    assert created(body) == Refused(400, f"Bad format: {what}", b"m")
+    assert created(body) == ZbusRefused(400, f"Bad format: {what}", b"m")
 
 
 @pytest.mark.parametrize(("mode", "is_pubsub"), [(0, False), (1, False), (2, True), (3, True), (4, False), (6, True)])
@@ -78,7 +78,7 @@ def test_mode_is_bits(mode: int, is_pubsub: bool) -> None:
 
 
 def test_queue_of_the_other_kind_is_a_mismatch() -> None:
-    assert kind_mismatch(Admin("create_mq", {}, msgid=b"k-3")) == Refused(400, "Bad format: kind mismatch", b"k-3")
+    assert kind_mismatch(Admin("create_mq", {}, msgid=b"k-3")) == ZbusRefused(400, "Bad format: kind mismatch", b"k-3")
 
 
 # ---- descriptions ---------------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from raceway.wires.zbus.codec.receiver import (
     Ask,
     Consume,
     Event,
-    Heartbeat,
     Produce,
-    Sent,
+    SentFacts,
+    ZbusHeartbeat,
     ZbusLimits,
     ZbusReceiver,
     acknowledgements,
@@ -115,7 +115,7 @@ def test_tracker_commands_stand_at_top_level() -> None:
 
 
 def test_heartbeat_is_read_as_one() -> None:
-    assert broker(heartbeat()) == [Heartbeat()]
+    assert broker(heartbeat()) == [ZbusHeartbeat()]
 
 
 ASKED = Received(200, b"c-1", {b"mq-reply": b"box-7", b"msgid-raw": b"rq-2", b"cmd": b"request"}, b"1/0")
@@ -193,7 +193,7 @@ def test_many_acknowledgements_come_back_with_their_ids() -> None:
 
 
 def test_delivery_is_read_by_its_newer_spellings() -> None:
-    head = delivery_head(Sent(b"b:1", b"q", b"request", b"box", b"p:1"))
+    head = delivery_head(SentFacts(b"b:1", b"q", b"request", b"box", b"p:1"))
     (found,) = ZbusClientReceiver().receive_data(delivery(b"c-1", 200, delivery_tail(b"r-1", head, b"x")))
     assert [found.key(name) for name in (b"mq-reply", b"msgid-raw", b"cmd", b"broker")] == [
         b"box",

@@ -29,7 +29,7 @@ from raceway.wires.zbus.codec.encode import (
     CONTINUE,
     ZBUS_STATUSES,
     DeliveryHead,
-    Sent,
+    SentFacts,
     acknowledgements,
     admin_forbidden,
     answer,
@@ -48,7 +48,7 @@ from raceway.wires.zbus.codec.encode import (
     status_line,
     track_pub,
 )
-from raceway.wires.zbus.codec.head import Refused
+from raceway.wires.zbus.codec.head import ZbusRefused
 from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
 from tests.fuzz.zbus_receiver import read
 from tests.rigs.vectors.zbus import BROKER, PAGE, RECEIVED, TIME_MS
@@ -67,12 +67,14 @@ def written_again(message: Received) -> bytes:
         return track_pub(body)
     if b"broker" in keys:
         kept = {{b"topic": "zbus.topic"}.get(name, name.decode()): value.decode() for name, value in keys.items()}
-        head = delivery_head(Sent(keys[b"broker"], reply_to=keys.get(b"mq-reply"), attributes=encode_attributes(kept)))
+        head = delivery_head(
+            SentFacts(keys[b"broker"], reply_to=keys.get(b"mq-reply"), attributes=encode_attributes(kept))
+        )
         if b"msgid-raw" in keys:
             return delivery(msgid or b"", message.status, delivery_tail(keys[b"msgid-raw"], head, body))
         return answer(msgid or b"", head, body, message.status)
     if message.status != 200:
-        return refusal_reply(Refused(message.status, body.decode(), msgid))
+        return refusal_reply(ZbusRefused(message.status, body.decode(), msgid))
     if b"content-type" not in keys:
         return acknowledgements([msgid or b""], int(body))
     return page(msgid, body) if body == PAGE.encode() else json_reply(msgid, body)
@@ -95,12 +97,12 @@ def test_message_of_a_vector_can_be_written(vector: str, message: bytes) -> None
         (method_not_found("fly", b"k-5"), "method(fly) Not Found"),
     ],
 )
-def test_refusals_have_the_words_of_the_vectors(refused: Refused, text: str) -> None:
+def test_refusals_have_the_words_of_the_vectors(refused: ZbusRefused, text: str) -> None:
     assert refused_as_read(refused) in [(m.status, m.msgid, m.body) for m in map(read, (m for _, m in RECEIVED))]
     assert refused.text == text
 
 
-def refused_as_read(refused: Refused) -> tuple[int, bytes | None, bytes]:
+def refused_as_read(refused: ZbusRefused) -> tuple[int, bytes | None, bytes]:
     found = read(refusal_reply(refused))
     return found.status, found.msgid, found.body
 
@@ -155,7 +157,7 @@ def test_page_allows_no_script_and_no_guessing() -> None:
 
 
 def test_text_of_a_refusal_is_never_a_page() -> None:
-    found = read(refusal_reply(Refused(400, "command(<script>) ü \r\n", b"m")))
+    found = read(refusal_reply(ZbusRefused(400, "command(<script>) ü \r\n", b"m")))
     assert found.keys[b"content-type"] == b"text/plain; charset=utf-8"
     assert found.keys[b"x-content-type-options"] == b"nosniff"
     assert found.body == "command(<script>) ü \r\n".encode()
@@ -186,11 +188,11 @@ def test_tracker_push_starts_with_a_request_line_and_has_no_id() -> None:
     ],
 )
 def test_error_of_the_bus_has_its_status_and_its_own_sentence(error: RacewayError, status: int) -> None:
-    assert refusal_of(error, b"m") == Refused(status, str(error), b"m")
+    assert refusal_of(error, b"m") == ZbusRefused(status, str(error), b"m")
 
 
 def test_what_is_nobodys_business_is_500_without_details() -> None:
-    assert refusal_of(JournalError("/secret/path"), b"m") == Refused(500, "An unexpected error", b"m")
+    assert refusal_of(JournalError("/secret/path"), b"m") == ZbusRefused(500, "An unexpected error", b"m")
 
 
 def test_every_error_a_peer_may_cause_has_a_status() -> None:
@@ -228,7 +230,7 @@ def test_value_of_a_line_can_be_read_back_whatever_it_was(value: bytes) -> None:
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))
 def test_nothing_splits_a_delivery(msgid: bytes, raw_id: bytes, reply_to: bytes, body: bytes) -> None:
-    head = delivery_head(Sent(HERE, msgid, b"produce", reply_to, raw_id, msgid, raw_id, reply_to))
+    head = delivery_head(SentFacts(HERE, msgid, b"produce", reply_to, raw_id, msgid, raw_id, reply_to))
     found = read(delivery(msgid, 200, delivery_tail(raw_id, head, body)))
     assert (found.status, found.msgid, found.body) == (200, line_value(msgid), body)
     assert (found.key(b"msgid-raw") or b"") == line_value(raw_id)
@@ -238,25 +240,25 @@ def test_nothing_splits_a_delivery(msgid: bytes, raw_id: bytes, reply_to: bytes,
     "name", ["x\r\nevil", "x: y", "", "a b", "ü", "x\0", "content-length", "transfer-encoding", "token"]
 )
 def test_attribute_of_another_wire_that_cannot_be_a_header_is_left_out(name: str) -> None:
-    head = delivery_head(Sent(HERE, attributes=encode_attributes({name: "1", "x-good": "2"})))
+    head = delivery_head(SentFacts(HERE, attributes=encode_attributes({name: "1", "x-good": "2"})))
     assert head.lines == b"broker: %b\r\nx-good: 2\r\n" % HERE
 
 
 def test_attribute_value_of_another_wire_cannot_split_a_line() -> None:
-    head = delivery_head(Sent(HERE, attributes=encode_attributes({"x": EVIL.decode()})))
+    head = delivery_head(SentFacts(HERE, attributes=encode_attributes({"x": EVIL.decode()})))
     assert read(delivery(b"m", 200, delivery_tail(None, head, b"body"))).body == b"body"
 
 
 @pytest.mark.parametrize("status", ["100", "99", "600", "abc", "200\r\nx: y", "２００", "", "1e2", " 200", "0200"])
 def test_forged_status_among_attributes_is_not_believed(status: str) -> None:
-    assert delivery_head(Sent(HERE, attributes=encode_attributes({"zbus.status": status}))).status == 200
+    assert delivery_head(SentFacts(HERE, attributes=encode_attributes({"zbus.status": status}))).status == 200
 
 
 # ---- deliveries -----------------------------------------------------------------------------------------------------
 
 
 def test_delivery_has_both_spellings_of_reply_queue_and_raw_id() -> None:
-    head = delivery_head(Sent(HERE, b"orders", b"produce", b"cid", b"127.0.0.1:4000"))
+    head = delivery_head(SentFacts(HERE, b"orders", b"produce", b"cid", b"127.0.0.1:4000"))
     assert delivery(b"c-1", head.status, delivery_tail(b"p-1", head, b"hello")) == (
         b"HTTP/1.1 200 OK\r\nmsgid: c-1\r\nbroker: 127.0.0.1:15555\r\nmq: orders\r\ncmd: produce\r\n"
         b"mq-reply: cid\r\nmq_reply: cid\r\nremote-addr: 127.0.0.1:4000\r\n"
@@ -265,15 +267,15 @@ def test_delivery_has_both_spellings_of_reply_queue_and_raw_id() -> None:
 
 
 def test_delivered_request_says_that_no_acknowledgement_is_waited_for() -> None:
-    assert b"cmd: request\r\n" in delivery_head(Sent(HERE, b"q", b"request")).lines
-    assert b"ack: 0\r\n" in delivery_head(Sent(HERE, b"q", b"request")).lines
-    assert b"ack:" not in delivery_head(Sent(HERE, b"q", b"produce")).lines
+    assert b"cmd: request\r\n" in delivery_head(SentFacts(HERE, b"q", b"request")).lines
+    assert b"ack: 0\r\n" in delivery_head(SentFacts(HERE, b"q", b"request")).lines
+    assert b"ack:" not in delivery_head(SentFacts(HERE, b"q", b"produce")).lines
 
 
 def test_columns_and_attributes_become_the_headers_they_were() -> None:
     attributes = {"x-shop": "Nord", "zbus.topic": "hk", "zbus.encoding": "gbk", "zbus.status": "404", "Big": "1"}
     head = delivery_head(
-        Sent(
+        SentFacts(
             HERE,
             encoding=b"text/plain",
             routing_key=b"k",
@@ -297,13 +299,13 @@ def test_columns_and_attributes_become_the_headers_they_were() -> None:
 
 
 def test_topic_of_a_message_from_another_wire_is_what_the_broker_says() -> None:
-    head = delivery_head(Sent(HERE, topic=b"a.b", attributes=b'{"zbus.topic":"c"}'))
+    head = delivery_head(SentFacts(HERE, topic=b"a.b", attributes=b'{"zbus.topic":"c"}'))
     assert b"\r\ntopic: a.b\r\n" in head.lines
 
 
 def test_browser_is_protected_from_what_producers_send() -> None:
     hostile = {"set-cookie": "a=b", "location": "x", "access-control-allow-origin": "*", "content-security-policy": "x"}
-    sent = Sent(HERE, encoding=b"text/html", attributes=encode_attributes({**hostile, "x-shop": "Nord"}))
+    sent = SentFacts(HERE, encoding=b"text/html", attributes=encode_attributes({**hostile, "x-shop": "Nord"}))
     plain, guarded = delivery_head(sent).lines, delivery_head(sent, for_browser=True).lines
     assert all(name.encode() in plain for name in hostile)
     assert not any(name.encode() + b": " + value.encode() in guarded for name, value in hostile.items())
@@ -314,8 +316,8 @@ def test_browser_is_protected_from_what_producers_send() -> None:
 
 def test_heads_are_remembered_unless_they_are_long() -> None:
     short, long = encode_attributes({"x": "1"}), encode_attributes({"x": "1" * 600})
-    assert delivery_head(Sent(HERE, attributes=short)) is delivery_head(Sent(HERE, attributes=short))
-    assert delivery_head(Sent(HERE, attributes=long)) is not delivery_head(Sent(HERE, attributes=long))
+    assert delivery_head(SentFacts(HERE, attributes=short)) is delivery_head(SentFacts(HERE, attributes=short))
+    assert delivery_head(SentFacts(HERE, attributes=long)) is not delivery_head(SentFacts(HERE, attributes=long))
 
 
 def test_answer_has_the_callers_id_and_the_status_of_the_service() -> None:
@@ -348,7 +350,7 @@ def test_headers_travel_from_producer_to_consumer_unchanged(headers: dict[str, s
     (event,) = ZbusReceiver(ZbusLimits()).receive_data(head.encode() + body)
     assert isinstance(event, Produce)
     columns = {name: event.batch.item(name, 0) for name in ("encoding", "routing_key", "schema_id", "schema_version")}
-    found = delivery_head(Sent(HERE, b"q", b"produce", attributes=event.batch.item("attributes", 0), **columns))
+    found = delivery_head(SentFacts(HERE, b"q", b"produce", attributes=event.batch.item("attributes", 0), **columns))
     got = read(delivery(b"c", found.status, delivery_tail(b"p", found, body)))
     assert got.status == int(headers.pop("reply-code", "200"))
     assert got.body == body

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.wires.zbus.codec.head import ZbusLimits
-from raceway.wires.zbus.codec.shapes import Run
+from raceway.wires.zbus.codec.shapes import ShapedRun
 from raceway.wires.zbus.codec.stream import ZbusStream
 from tests.rigs.rounds import rounds, seeded
 from tests.rigs.zbus_events import Curious, Forgetful
@@ -55,7 +55,7 @@ def zbus_reads(data: bytes) -> Message | None:
     stream = ZbusStream(ZbusLimits(), Forgetful())
     for at in range(len(data)):
         for found in stream.receive(data[at : at + 1]):
-            if isinstance(found, Run):
+            if isinstance(found, ShapedRun):
                 keys = {name: value for name, value in found.keys.items() if type(value) is bytes}
                 of_headers = {name: value for name, value in keys.items() if name not in found.first.keys}
                 return Message(of_headers, found.bodies[0], data[at + 1 :])
@@ -150,6 +150,6 @@ def test_learned_shapes_read_what_h11_reads() -> None:
     assert theirs is not None
     for _ in range(3):
         for run in stream.receive(data * 40):
-            assert isinstance(run, Run)
+            assert isinstance(run, ShapedRun)
             assert run.keys == theirs.headers
             assert set(run.bodies) == {theirs.body}

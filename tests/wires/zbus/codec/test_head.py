@@ -6,20 +6,20 @@ import time
 
 import pytest
 
-from raceway.wires.zbus.codec.head import LEARNABLE_HEADERS, First, Head, Refused, ZbusLimits, read_head
+from raceway.wires.zbus.codec.head import LEARNABLE_HEADERS, First, ZbusHead, ZbusLimits, ZbusRefused, read_head
 
 LIMITS = ZbusLimits()
 
 
-def read(head: bytes | str) -> Head:
+def read(head: bytes | str) -> ZbusHead:
     found = read_head(head.encode() if isinstance(head, str) else head, LIMITS)
-    assert isinstance(found, Head), found
+    assert isinstance(found, ZbusHead), found
     return found
 
 
-def refused(head: bytes | str) -> Refused:
+def refused(head: bytes | str) -> ZbusRefused:
     found = read_head(head.encode() if isinstance(head, str) else head, LIMITS)
-    assert isinstance(found, Refused)
+    assert isinstance(found, ZbusRefused)
     assert found.status == 400
     assert found.close
     return found
@@ -138,7 +138,7 @@ def test_length_of_thousands_of_digits_is_just_too_large() -> None:
 @pytest.mark.parametrize("text", ["many", "", "-1", "+5", "5 5", "5,5", "0x5", "5_0", "5.0", "٣", "1e3", "5;"])
 def test_length_that_is_no_number_is_refused_with_the_id(text: str) -> None:
     found = refused(f"POST / HTTP/1.1\r\ncmd: produce\r\nmsgid: z-1\r\ncontent-length: {text}")
-    assert found == Refused(400, "Bad format: content-length", b"z-1", close=True)
+    assert found == ZbusRefused(400, "Bad format: content-length", b"z-1", close=True)
 
 
 @pytest.mark.parametrize("second", ["6", "05", "", "5, 5"])
@@ -333,5 +333,5 @@ def test_longest_heads_are_read_in_no_time(head: bytes) -> None:
 def test_id_of_a_refused_head_is_only_told_when_it_is_harmless() -> None:
     for bad in (b"a\x00b", b"x" * 256, b"", b"a b", "ü".encode()):
         found = read_head(b"GET /\r\nmsgid: " + bad + b"\r\n: 1", LIMITS)
-        assert isinstance(found, Refused)
+        assert isinstance(found, ZbusRefused)
         assert found.msgid is None

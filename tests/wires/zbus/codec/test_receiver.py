@@ -15,11 +15,11 @@ from raceway.wires.zbus.codec.receiver import (
     Consume,
     Continue100,
     Event,
-    Heartbeat,
     Produce,
-    Refused,
+    ZbusHeartbeat,
     ZbusLimits,
     ZbusReceiver,
+    ZbusRefused,
 )
 from tests.rigs.vectors.zbus import SENT, connection_id
 from tests.rigs.zbus_events import flat, received_bytewise, strict
@@ -64,7 +64,7 @@ EXPECTED: list[tuple[str, Any]] = [
     ("V06", created(b"k-3", _ORDERS % 2)),
     ("V07", created(b"k-4", b'{"mqName":')),
     ("V08", Admin("fly", {"cmd": "admin", "method": "fly", "msgid": "k-5"}, b"", b"k-5")),
-    ("V09", Refused(400, "Bad format: command(publish) not support", b"k-6")),
+    ("V09", ZbusRefused(400, "Bad format: command(publish) not support", b"k-6")),
     ("V10", produced(b"orders", b"p-1", b"hello")),
     ("V11", produced(b"orders", b"p-2", b"quiet", ack=False)),
     ("V12", produced(b"orders", None, b"anon")),
@@ -108,12 +108,12 @@ EXPECTED: list[tuple[str, Any]] = [
     ("V28", produced(CALLER, b"rq-B", b"b!", ack=False)),
     ("V28", produced(CALLER, b"rq-A", b"a!", ack=False)),
     ("V29", asked(b"nosuch", b"rq-3", b"x")),
-    ("V30", Heartbeat()),
+    ("V30", ZbusHeartbeat()),
     ("V31", [produced(b"web", b"m-1", b"1"), produced(b"web", b"m-2", b"2")]),
     ("V32", created(b"d-1", b'{"accessToken":"","mqMode":"1","mqName":"legacy"}')),
     ("V32", asked(b"legacy", b"d-2", b"?", reply_to=b"box-8")),
     ("V32", Consume(b"legacy", b"d-3")),
-    ("V33", Refused(400, "Bad format: content-length", b"z-1", close=True)),
+    ("V33", ZbusRefused(400, "Bad format: content-length", b"z-1", close=True)),
     ("V34", Admin("track_sub", {"cmd": "admin", "method": "track_sub", "msgid": "ts-1"}, b"", b"ts-1")),
     (
         "V34",
@@ -162,7 +162,7 @@ def test_message_of_a_vector_is_read_alike_whole_bytewise_and_with_a_tail(data: 
         assert made.pending == 0
     with_tail = ZbusReceiver(LIMITS)
     assert flat(with_tail.receive_data(data + data[:5])) == oracle
-    if not (isinstance(expected, Refused) and expected.close):
+    if not (isinstance(expected, ZbusRefused) and expected.close):
         assert with_tail.pending == 5
         assert flat(with_tail.receive_data(data[5:])) == oracle
 
@@ -191,7 +191,7 @@ def test_message_without_command_asks_for_the_page(first_line: str) -> None:
 @pytest.mark.parametrize("cmd", ["PRODUCE", "Produce", "publish", "", "track_pub", "sub", "ü"])
 def test_command_that_is_not_spelled_exactly_is_unknown(cmd: str) -> None:
     (event,) = received(message(cmd, msgid="m"))
-    assert event == Refused(400, f"Bad format: command({cmd}) not support", b"m")
+    assert event == ZbusRefused(400, f"Bad format: command({cmd}) not support", b"m")
 
 
 @pytest.mark.parametrize("cmd", ["track_report", "track_sub"])
@@ -210,7 +210,7 @@ def test_admin_command_has_all_keys_but_the_token() -> None:
 
 
 def test_heartbeat_has_no_answer_with_or_without_id() -> None:
-    assert received(message("heartbeat", msgid="m"), message("heartbeat")) == [Heartbeat(), Heartbeat()]
+    assert received(message("heartbeat", msgid="m"), message("heartbeat")) == [ZbusHeartbeat(), ZbusHeartbeat()]
 
 
 def test_consume_takes_topics_window_and_token() -> None:
@@ -219,14 +219,14 @@ def test_consume_takes_topics_window_and_token() -> None:
 
 
 def test_consume_with_an_odd_window_is_refused() -> None:
-    assert received(message("consume", mq="q", msgid="c", window="0")) == [Refused(400, "Bad format: window", b"c")]
+    assert received(message("consume", mq="q", msgid="c", window="0")) == [ZbusRefused(400, "Bad format: window", b"c")]
 
 
 def test_every_message_tells_which_page_it_comes_from() -> None:
     told = {"host": "localhost", "origin": "http://evil.example", "sec_fetch_site": "cross-site"}
     events = received(*(message(cmd, mq="q", **told) for cmd in ("produce", "consume", "request", "admin")))
     browser = Browser(b"localhost", b"http://evil.example", b"cross-site")
-    assert [event.browser for event in events if not isinstance(event, Refused | Heartbeat | Continue100)] == [
+    assert [event.browser for event in events if not isinstance(event, ZbusRefused | ZbusHeartbeat | Continue100)] == [
         browser
     ] * 4
 
@@ -270,7 +270,7 @@ def test_produces_requests_and_other_events_stay_in_order() -> None:
     events = received(
         produce, produce, request, request, produce, message("consume", mq="q"), produce, "GET /%\r\n\r\n"
     )
-    kinds = [Produce, Ask, Produce, Consume, Produce, Refused]
+    kinds = [Produce, Ask, Produce, Consume, Produce, ZbusRefused]
     assert [type(event) for event in events] == kinds
     assert [event.batch.count for event in events if isinstance(event, Produce | Ask)] == [2, 2, 1, 1]
 
@@ -291,10 +291,10 @@ def test_one_bad_value_among_many_is_refused_alone_and_in_its_place() -> None:
     made = ZbusReceiver(LIMITS)
     for _ in range(3):
         events = flat(made.receive_data(data))
-        assert [event if isinstance(event, Refused) else event["zbus status"] for event in events] == [
+        assert [event if isinstance(event, ZbusRefused) else event["zbus status"] for event in events] == [
             None,
             500,
-            Refused(400, "Bad format: reply-code", b"m2"),
+            ZbusRefused(400, "Bad format: reply-code", b"m2"),
             404,
             500,
             500,
@@ -305,7 +305,7 @@ def test_same_bad_value_in_all_messages_of_a_run_refuses_each_under_its_own_id()
     data = "".join(message("produce", mq="q", msgid=f"m{n}", reply_code="100") for n in range(6)).encode()
     made = ZbusReceiver(LIMITS)
     for _ in range(2):
-        assert made.receive_data(data) == [Refused(400, "Bad format: status", b"m%d" % n) for n in range(6)]
+        assert made.receive_data(data) == [ZbusRefused(400, "Bad format: status", b"m%d" % n) for n in range(6)]
 
 
 def test_token_is_nowhere_in_the_batch() -> None:
@@ -363,7 +363,7 @@ def test_message_whose_end_could_be_read_in_two_ways_ends_the_connection(framing
     outer = "POST / HTTP/1.1\r\ncmd: produce\r\nmq: q\r\n" + framing.format(n=len(INNER)) + "\r\n"
     events = received(outer, INNER, INNER)
     assert len(events) == 1
-    assert isinstance(events[0], Refused)
+    assert isinstance(events[0], ZbusRefused)
     assert events[0].close
 
 

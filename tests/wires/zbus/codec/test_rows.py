@@ -23,12 +23,12 @@ from raceway.wires.zbus.codec.rows import (
     joined,
     message_columns,
 )
-from raceway.wires.zbus.codec.shapes import Run
+from raceway.wires.zbus.codec.shapes import ShapedRun
 
 
-def run(count: int = 1, status: int | None = None, body: bytes = b"", **keys: Column[bytes]) -> Run:
+def run(count: int = 1, status: int | None = None, body: bytes = b"", **keys: Column[bytes]) -> ShapedRun:
     named = {name.replace("_", "-").encode(): value for name, value in keys.items()}
-    return Run(First(status, {}), named, [body] * count)
+    return ShapedRun(First(status, {}), named, [body] * count)
 
 
 def columns(**keys: Column[bytes]) -> Columns:
@@ -97,7 +97,7 @@ def test_status_comes_from_the_status_line_or_from_the_key() -> None:
 
 
 @pytest.mark.parametrize("made", [run(status=200), run(reply_code=b"200"), run(status=500, reply_code=b"200"), run()])
-def test_status_200_is_nothing_special(made: Run) -> None:
+def test_status_200_is_nothing_special(made: ShapedRun) -> None:
     assert message_columns(made) == columns()
 
 
@@ -179,7 +179,7 @@ def test_attributes_that_differ_are_one_object_for_each_row() -> None:
     ],
 )  # fmt: skip
 def test_what_concerns_the_connection_or_is_a_secret_never_travels_on(name: str) -> None:
-    assert "attributes" not in message_columns(Run(First(None, {}), {name.encode(): b"secret"}, [b""]))
+    assert "attributes" not in message_columns(ShapedRun(First(None, {}), {name.encode(): b"secret"}, [b""]))
 
 
 def test_page_a_message_comes_from_is_told_and_travels_on() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raceway.wires.zbus.codec.head import Head, read_head
+from raceway.wires.zbus.codec.head import ZbusHead, read_head
 from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits
 from raceway.wires.zbus.codec.shapes import ALIKE, REMEMBERED_SHAPES, Shape, Shapes
 from raceway.wires.zbus.codec.stream import MADE_SHAPES, TRIED_SHAPES
@@ -19,9 +19,9 @@ from tests.rigs.zbus_events import Curious, curious, flat, receiver, strict
 LIMITS = ZbusLimits()
 
 
-def head(text: str) -> Head:
+def head(text: str) -> ZbusHead:
     found = read_head(text.encode(), LIMITS)
-    assert isinstance(found, Head)
+    assert isinstance(found, ZbusHead)
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raceway.wires.zbus.codec.head import MIB, Refused, ZbusLimits
-from raceway.wires.zbus.codec.shapes import Run, Shapes
+from raceway.wires.zbus.codec.head import MIB, ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.shapes import ShapedRun, Shapes
 from raceway.wires.zbus.codec.stream import Continue100, Found, ZbusStream
 
 LIMITS = ZbusLimits()
@@ -21,7 +21,7 @@ def stream(limits: ZbusLimits = LIMITS) -> ZbusStream:
 
 
 def bodies(found: list[Found]) -> list[bytes]:
-    return [body for run in found if isinstance(run, Run) for body in run.bodies]
+    return [body for run in found if isinstance(run, ShapedRun) for body in run.bodies]
 
 
 def message(body: bytes, extra: str = "") -> bytes:
@@ -33,7 +33,7 @@ def message(body: bytes, extra: str = "") -> bytes:
 
 def test_message_without_length_ends_with_its_head() -> None:
     found = stream().receive(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\nx: 1\r\n\r\n")
-    assert [run.keys[b"mq"] for run in found if isinstance(run, Run)] == [b"a", b"b"]
+    assert [run.keys[b"mq"] for run in found if isinstance(run, ShapedRun)] == [b"a", b"b"]
 
 
 def test_body_is_exactly_as_long_as_said_whatever_it_holds() -> None:
@@ -46,13 +46,13 @@ def test_line_feeds_alone_end_nothing() -> None:
     one = stream()
     assert one.receive(b"GET / HTTP/1.1\n\n") == []
     (found,) = one.receive(b"\r\n\r\n")
-    assert isinstance(found, Refused)
+    assert isinstance(found, ZbusRefused)
     assert found.close
 
 
 def test_empty_line_before_a_message_is_refused() -> None:
     (found,) = stream().receive(b"\r\nGET / HTTP/1.1\r\n\r\n")
-    assert found == Refused(400, "Bad format: request line", None, close=True)
+    assert found == ZbusRefused(400, "Bad format: request line", None, close=True)
 
 
 def test_connection_stays_open_whatever_the_header_says() -> None:
@@ -93,13 +93,13 @@ def test_message_with_a_fault_is_refused_with_its_body_and_the_next_is_taken() -
     bad = message(b"GET /inner HTTP/1.1\r\n\r\n").replace(b"POST /", b"POST /%zz?msgid=m")
     for piece in (bad[:60], bad[60:]):
         found = one.receive(piece)
-    assert found == [Refused(400, "Bad format: escape in the URI", b"m")]
+    assert found == [ZbusRefused(400, "Bad format: escape in the URI", b"m")]
     assert bodies(one.receive(message(b"next"))) == [b"next"]
 
 
 def test_id_of_a_fault_is_not_told_when_it_is_no_text() -> None:
     found = stream().receive(b"GET / HTTP/1.1\r\nmsgid: \xff\r\n\r\n")
-    assert found == [Refused(400, "Bad format: head is not UTF-8", None)]
+    assert found == [ZbusRefused(400, "Bad format: head is not UTF-8", None)]
 
 
 # ---- body in the URI ------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_peer_that_did_not_wait_is_not_told() -> None:
 
 def test_peer_whose_body_would_be_too_large_is_refused_instead() -> None:
     (found,) = stream(ZbusLimits(body_bytes=3)).receive(WAITING[:-4])
-    assert isinstance(found, Refused)
+    assert isinstance(found, ZbusRefused)
     assert found.status == 413
 
 
@@ -156,9 +156,9 @@ def test_head_of_64_kib_is_taken_and_one_byte_more_is_refused(piece: int) -> Non
     for size, is_taken in ((65536, True), (65537, False)):
         one, data = stream(), head_of(size)
         found = [each for at in range(0, size, piece) for each in one.receive(data[at : at + piece])]
-        assert isinstance(found[0], Run) is is_taken
+        assert isinstance(found[0], ShapedRun) is is_taken
         if not is_taken:
-            assert found == [Refused(400, "Bad format: head of more than 65536 bytes", None, close=True)]
+            assert found == [ZbusRefused(400, "Bad format: head of more than 65536 bytes", None, close=True)]
 
 
 def test_head_that_never_ends_is_refused_when_the_limit_is_reached() -> None:
@@ -180,7 +180,7 @@ def test_header_of_a_megabyte_is_refused_without_being_kept(size: int) -> None:
 def test_ten_thousand_headers_are_refused() -> None:
     lines = b"".join(b"h%d:1\r\n" % number for number in range(10_000))
     (found,) = stream(ZbusLimits(head_bytes=1 << 20)).receive(b"GET / HTTP/1.1\r\n" + lines + b"\r\n")
-    assert isinstance(found, Refused)
+    assert isinstance(found, ZbusRefused)
     assert found.text == "Bad format: more than 200 headers"
 
 
@@ -191,7 +191,7 @@ def test_body_of_the_limit_is_taken_and_one_byte_more_is_refused_before_it_comes
     assert one.receive(start % (64 * MIB)) == []
     assert one.pending == len(start % (64 * MIB))
     (found,) = stream().receive(start % (64 * MIB + 1))
-    assert found == Refused(413, "Body of 67108865 bytes is over the limit of 67108864", b"m", close=True)
+    assert found == ZbusRefused(413, "Body of 67108865 bytes is over the limit of 67108864", b"m", close=True)
 
 
 def test_body_of_the_limit_comes_back_whole() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from raceway import config
 from raceway.net.outgoing.allowed import AllowList
-from raceway.wires.zbus.codec.receiver import Heartbeat
+from raceway.wires.zbus.codec.receiver import ZbusHeartbeat
 from raceway.wires.zbus.dial.prober import MISSED_REPORTS, Prober
 from tests.rigs.dialled_peer import listening_peer, running, until
 from tests.rigs.ports import free_port_base
@@ -36,7 +36,7 @@ def test_a_broker_stays_while_its_connection_stands_and_goes_when_it_ends() -> N
         async with listening_peer() as peer:
             table = Table(str(peer.target), silence_s=3600)
             async with running(prober(table).run()):
-                beats = Heartbeat
+                beats = ZbusHeartbeat
                 await until(lambda: sum(isinstance(e, beats) for e in peer.received) >= 3, "some looks")
                 assert (list(table.known), peer.opened) == ([str(peer.target)], 1)
                 await peer.vanish()

@@ -14,7 +14,7 @@ from raceway import config
 from raceway.errors import MalformedError, PeerError, TooLargeError
 from raceway.wires.captures.batches import bronze_columns
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
-from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed, Refusals
+from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
@@ -51,7 +51,7 @@ def split(data: Content, at: int, limit: int) -> Borders:
         starts.append(start)
         at = start + length
         stops.append(at)
-    fault = None if error is None else Fault(error.code, str(error))
+    fault = None if error is None else CaptureFault(error.code, str(error))
     return Borders(np.array(starts, np.int64), np.array(stops, np.int64), at, fault)
 
 

@@ -45,7 +45,7 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     TopicResponse,
 )
 from raceway.wires.danube.codec.policies import failure_policy_message, read_failure_policy
-from raceway.wires.danube.listen.calls import Caller, Calls, Handlers, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, is_reliable
 
 # There is one broker.
 BROKER_ID = "1"
@@ -59,7 +59,7 @@ LASTING = {
 
 
 class AdminCalls:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
         self._admin = calls.broker.danube_admin
 

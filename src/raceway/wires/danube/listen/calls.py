@@ -40,7 +40,7 @@ NOTHING: Preparations = {}
 Take = Callable[[DanubeSession, list[Call]], None]
 
 
-class Shown(NamedTuple):
+class ShownToken(NamedTuple):
     """The authorization header of a call, and the host it comes from."""
 
     authorization: str
@@ -54,7 +54,7 @@ class Caller(NamedTuple):
     principal: Principal
 
 
-class Calls:
+class DanubeCalls:
     """Authentication, dispatch and error answers, shared by all Danube services."""
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
@@ -70,14 +70,14 @@ class Calls:
         """Return the principal of a call; the token's expiry is checked each time. Raises UnauthenticatedError."""
         if not self.broker.security.enabled:
             return NOBODY
-        assert isinstance(head.memo, Shown), "`maybe_refusal` must run first"
+        assert isinstance(head.memo, ShownToken), "`maybe_refusal` must run first"
         return self.broker.security.identify(head.memo.authorization, WIRE, head.memo.host)
 
     def maybe_refusal(self, session: DanubeSession, head: CallHead) -> tuple[Status, str] | None:
         """Return the refusal of a call with an invalid token, or None. Runs before any service."""
         try:
             if self.broker.security.enabled:
-                head.memo = Shown(head.get("authorization") or "", session.host)
+                head.memo = ShownToken(head.get("authorization") or "", session.host)
                 self.principal(head)
         except UnauthenticatedError as error:
             return status_of(error), str(error)

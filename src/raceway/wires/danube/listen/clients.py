@@ -23,11 +23,11 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, Calls, Handlers, Preparations, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, Preparations, is_reliable
 
 
 class Clients:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
         self._danube = calls.broker.danube
         # Finds the start offset of subscriptions that do not start at the end of a topic: one thread, one at a time.

@@ -17,7 +17,7 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     RebalanceResponse,
 )
 from raceway.wires.danube.listen.admin import BROKER_ID
-from raceway.wires.danube.listen.calls import Caller, Calls, Handlers
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers
 
 NODE_ID = int(BROKER_ID)
 # The Raft term counts elections; a single broker has had one.
@@ -25,7 +25,7 @@ TERM = 1
 
 
 class ClusterCalls:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
 
     def join(self, methods: Methods) -> None:

@@ -23,11 +23,11 @@ from raceway.net.codec.grpc import GrpcConnection
 from raceway.net.grpc import GrpcGate, Methods
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.admin import AdminCalls
-from raceway.wires.danube.listen.calls import Calls
+from raceway.wires.danube.listen.calls import DanubeCalls
 from raceway.wires.danube.listen.clients import Clients
 from raceway.wires.danube.listen.cluster import ClusterCalls
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
-from raceway.wires.danube.listen.messages import Messages
+from raceway.wires.danube.listen.messages import MessageCalls
 from raceway.wires.danube.listen.registry import RegistryCalls
 from raceway.wires.danube.listen.security import SecurityCalls
 from raceway.wires.danube.listen.session import DanubeSession
@@ -46,9 +46,9 @@ class DanubeGate(GrpcGate):
         methods = Methods()
         super().__init__(broker.runtime, listen, methods)
         self._broker = broker
-        calls = Calls(broker, listen, port)
+        calls = DanubeCalls(broker, listen, port)
         self.authorize = calls.maybe_refusal
-        for service in (Messages, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
+        for service in (MessageCalls, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
             service(calls).join(methods)
         self.health = HealthBoard()
         for name in ("", *SERVICES):

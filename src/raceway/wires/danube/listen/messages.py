@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from raceway.broker.subscriptions.consumers import Delivery
+from raceway.broker.subscriptions.consumers import Handover
 from raceway.broker.subscriptions.table import Stream
 from raceway.errors import ForbiddenError, MalformedError, RacewayError, UnknownConsumerError
 from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
@@ -26,7 +26,7 @@ from raceway.wires.danube.codec.fields import varint
 from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest, NackRequest, ReceiveRequest
 from raceway.wires.danube.codec.rows import LARGEST, SendLimits, decode_sends
 from raceway.wires.danube.codec.status import status_of
-from raceway.wires.danube.listen.calls import Caller, Calls
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls
 from raceway.wires.danube.listen.session import DanubeSession
 
 # gRPC clients accept 4 MiB by default; 8 KiB are left for the fields around a payload (names, offset, address).
@@ -53,8 +53,8 @@ class _Named(NamedTuple, Generic[N]):
         return self.topics, subscriptions, [min(each.msg_id.topic_offset, LARGEST) for each in self.requests]
 
 
-class Messages:
-    def __init__(self, calls: Calls) -> None:
+class MessageCalls:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
         self._broker = calls.broker
         settings = calls.settings
@@ -80,7 +80,7 @@ class Messages:
         if not sends.indexes:
             return
         streams = [calls[index][0] for index in sends.indexes]
-        waiting = Waiting(self._calls, session, streams, sends.request_ids)
+        waiting = CommitWait(self._calls, session, streams, sends.request_ids)
         try:
             outcome = self._broker.perform(session.peer, Send(sends.batch), waiting)
         except RacewayError as refusal:
@@ -131,7 +131,7 @@ class Messages:
         streams = named.streams
         if not streams:
             return
-        waiting = Waiting(self._calls, session, streams, [request.request_id for request in named.requests])
+        waiting = CommitWait(self._calls, session, streams, [request.request_id for request in named.requests])
         try:
             outcome = self._broker.perform(session.peer, intent, waiting)
         except RacewayError as refusal:
@@ -156,15 +156,15 @@ class Messages:
                 # Clients retry without a pause: the delay is what slows them down.
                 self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
             else:
-                Receiver(self._calls, session, stream, self._calls.principal(head)).open(consumer_id)
+                ConsumerStream(self._calls, session, stream, self._calls.principal(head)).open(consumer_id)
 
 
-class Waiting:
+class CommitWait:
     """Calls of one batch that wait for the commit. The journal may call back before `perform` has returned."""
 
     __slots__ = ("_calls", "_committed", "_error", "_open", "_request_ids", "_session", "_settled", "_streams")
 
-    def __init__(self, calls: Calls, session: DanubeSession, streams: list[int], request_ids: list[int]) -> None:
+    def __init__(self, calls: DanubeCalls, session: DanubeSession, streams: list[int], request_ids: list[int]) -> None:
         self._calls, self._session = calls, session
         self._streams, self._request_ids = streams, request_ids
         # Rows that are neither answered nor refused; None means all of them.
@@ -212,12 +212,12 @@ class Waiting:
         self._session.answer_many([(streams[row], b"\x08" + varint(request_ids[row])) for row in rows])
 
 
-class Receiver:
+class ConsumerStream:
     """An open `ReceiveMessages` call: connects a sink of the broker with a gRPC server stream."""
 
     largest = LARGEST_DELIVERY
 
-    def __init__(self, calls: Calls, session: DanubeSession, stream: int, principal: Principal) -> None:
+    def __init__(self, calls: DanubeCalls, session: DanubeSession, stream: int, principal: Principal) -> None:
         self._calls = calls
         self._principal = principal
         self._address = calls.address(session).encode()
@@ -236,7 +236,7 @@ class Receiver:
     def room(self) -> int:
         return self._below.room
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, delivery: Handover) -> None:
         try:
             # Checked for each batch: a binding may have been deleted since the stream was opened.
             self._calls.broker.security.check(self._principal, "Consume", delivery.topic.name)

@@ -39,7 +39,7 @@ from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
     UpdateTopicValidationPolicyRequest,
     UpdateTopicValidationPolicyResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, Calls, Handlers, Preparations
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, Preparations
 
 LASTING = {
     "RegisterSchema", "DeleteSchemaVersion", "SetCompatibilityMode", "ConfigureTopicSchema",
@@ -48,7 +48,7 @@ LASTING = {
 
 
 class RegistryCalls:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
         self._schemas = calls.broker.schemas
 

@@ -17,13 +17,13 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     RoleRequest,
     SecurityResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, Calls, Handlers
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers
 
 LASTING = {"CreateRole", "DeleteRole", "CreateBinding", "DeleteBinding"}
 
 
 class SecurityCalls:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
         self._security = calls.broker.security
 

@@ -20,9 +20,9 @@ from raceway.model.failure import PREFIX, maybe_failure_code
 from raceway.net.codec.frames import LENGTH
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.lines import split_lines, unescaped
-from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed
+from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence
-from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
+from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, MessageChecks
 from raceway.wires.mb.codec.header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
 
 if TYPE_CHECKING:
@@ -99,15 +99,15 @@ def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Place
     return np.array(ends, np.int64)
 
 
-def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Fault:
+def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> CaptureFault:
     """Return why the frame at a position cannot be read."""
     there = size - at - LENGTH.size
     if there < 0:
-        return Fault(MALFORMED_MESSAGE, "the file ends inside the length of a frame")
+        return CaptureFault(MALFORMED_MESSAGE, "the file ends inside the length of a frame")
     (length,) = LENGTH.unpack_from(data, at)
     if length > limits.frame_limit:
-        return Fault(MALFORMED_MESSAGE, f"frame of {length}{_over(limits)}")
-    return Fault(MALFORMED_MESSAGE, f"the file ends after {there} bytes of a frame of {length}")
+        return CaptureFault(MALFORMED_MESSAGE, f"frame of {length}{_over(limits)}")
+    return CaptureFault(MALFORMED_MESSAGE, f"the file ends after {there} bytes of a frame of {length}")
 
 
 def _over(limits: MbLimits) -> str:
@@ -120,13 +120,13 @@ def _over(limits: MbLimits) -> str:
 
 def parse(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
     """Apply every rule of the specification to every message."""
-    return _parsed(Messages(data, borders.starts, borders.stops, limits))
+    return _parsed(MessageChecks(data, borders.starts, borders.stops, limits))
 
 
 def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
     """Parse lines. Their borders stay certain, so a line that is too long is refused and the next one is read."""
     changed, starts, stops, is_odd = unescaped(data, borders.starts, borders.stops)
-    messages = Messages(changed, starts, stops, limits)
+    messages = MessageChecks(changed, starts, stops, limits)
     messages.verdicts.refuse(is_odd, "invalid escape: a backslash must be followed by n or a backslash")
     lengths = stops - starts
     messages.verdicts.refuse_each(
@@ -136,7 +136,7 @@ def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
     return _parsed(messages)
 
 
-def _parsed(messages: Messages) -> Parsed:
+def _parsed(messages: MessageChecks) -> Parsed:
     """Return the columns of the messages that passed, and the refusals."""
     messages.check()
     rows = np.flatnonzero(messages.verdicts.open)

@@ -31,9 +31,9 @@ from raceway.wires.mb.codec.header import (
     MAX_VERSION_NUMBER,
     REQUEST,
     SUBSCRIBE,
-    Head,
+    MbHeader,
     MbLimits,
-    Refused,
+    MbRefused,
     as_request,
     as_text,
     payload_refused,
@@ -61,7 +61,7 @@ _UUID = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 _VERSION_PLACE, _VARIANT_PLACE = 14, 19
 
 
-class _Starts:
+class _HeaderStarts:
     """First three fields of headers. They repeat from message to message, so each spelling is checked once.
 
     `codes` says which spelling a message has; one without three fields has an empty one.
@@ -89,7 +89,7 @@ class _Starts:
         return coded(numbers[codes], values.dictionary)
 
 
-class Messages:
+class MessageChecks:
     """Messages being checked; results are in `verdicts`."""
 
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
@@ -186,14 +186,16 @@ class Messages:
         self.verdicts.refuse(self._colon_count > 5, "Invalid header format: too many fields")
         # Only headers with enough fields have a start to look up.
         rows = np.flatnonzero(self.verdicts.open)
-        self._starts = _Starts(self.data.parts(self.starts[rows], self._ends[VERSION][rows]), rows, len(self.starts))
+        self._starts = _HeaderStarts(
+            self.data.parts(self.starts[rows], self._ends[VERSION][rows]), rows, len(self.starts)
+        )
         self._check_action()
         self._check_topic()
         self._check_version()
         self._check_message_id()
         self._check_parent_id()
         self._check_timeout()
-        too_large = payload_refused(Head(REQUEST, b"", b""), 0, self.limits)
+        too_large = payload_refused(MbHeader(REQUEST, b"", b""), 0, self.limits)
         self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
         self._check_calls()
 
@@ -284,16 +286,16 @@ class Messages:
                 np.array(list(refused)), pa.array(codes, pa.string()), pa.array(reasons, pa.string())
             )
 
-    def _maybe_refused_call(self, row: int) -> Refused | None:
+    def _maybe_refused_call(self, row: int) -> MbRefused | None:
         """Check one call with the codec; return the refusal, if any."""
         one = np.array([row])
-        head = Head(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
+        head = MbHeader(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
         payload = self.data.parts(self._newlines[one] + 1, self.stops[one])[0].as_py()
         if head.action == SUBSCRIBE:
             payload, head = subscribe_payload(head.topic, payload), as_request(head)
             self._calls[row] = head.topic, payload
         call = read_call(head, payload)
-        return call if isinstance(call, Refused) else None
+        return call if isinstance(call, MbRefused) else None
 
 
 def _are_uuids(characters: NDArray[np.uint8]) -> Mask:

@@ -8,7 +8,7 @@ from raceway.net.client.calls import ManyAnswers, OneAnswer
 from raceway.wires.mb.codec.encode import SUCCESS
 
 
-class Call(OneAnswer[bytes]):
+class MbCall(OneAnswer[bytes]):
     """A call to an MB bus."""
 
     __slots__ = ()
@@ -17,7 +17,7 @@ class Call(OneAnswer[bytes]):
         return _maybe_mb_refusal(answer)
 
 
-class Block(ManyAnswers[bytes]):
+class MbBlock(ManyAnswers[bytes]):
     """Publishes to an MB bus."""
 
     __slots__ = ()

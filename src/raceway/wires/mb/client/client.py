@@ -32,7 +32,7 @@ from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
-from raceway.wires.mb.client.calls import Block, Call
+from raceway.wires.mb.client.calls import MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
 from raceway.wires.mb.client.messages import (
     Service,
@@ -47,7 +47,7 @@ from raceway.wires.mb.client.messages import (
 )
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.inbox import Received
 
 VERSION = "1.0.0"
@@ -128,7 +128,7 @@ class MbClient(Client):
         if not confirm:
             link.send(compose(start, b"", mb_parent(), encode_payload(payload)))
             return
-        call = Call(topic, self._deadline())
+        call = MbCall(topic, self._deadline())
         self._send_call(link, start, call, encode_payload(payload))
         await call.result()
 
@@ -145,7 +145,7 @@ class MbClient(Client):
             link = await self._keeper.link()
             await link.drain()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
-            block = Block(topic, len(part), self._deadline()) if confirm else None
+            block = MbBlock(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
                 if block is not None:
                     self._calls.add(message_id, block)
@@ -167,7 +167,7 @@ class MbClient(Client):
         start = header_start("request", topic, version)
         link = await self._keeper.link()
         await link.drain()
-        call = Call(topic, self._deadline(DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+        call = MbCall(topic, self._deadline(DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms))
         self._send_call(link, start, call, encode_payload(payload), timeout_ms)
         return await call.result()
 
@@ -259,7 +259,7 @@ class MbClient(Client):
         """Loop time at which a call expires: the bus answers within the timeout, so `patience_s` is added to it."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000 + self._options.patience_s
 
-    def _send_call(self, link: Link, start: bytes, call: Call, payload: bytes, timeout_ms: int | None = None) -> None:
+    def _send_call(self, link: Link, start: bytes, call: MbCall, payload: bytes, timeout_ms: int | None = None) -> None:
         (message_id,) = fresh_ids(1)
         self._calls.add(message_id, call)
         link.send(compose(start, message_id, mb_parent(), payload, timeout_ms))
@@ -271,7 +271,7 @@ class MbClient(Client):
     async def _ask_on(self, link: Link, topic: str, payload: bytes, repeat: bool) -> bytes:
         (message_id,) = fresh_ids(1)
         message = compose(header_start("request", topic, VERSION), message_id, None, payload)
-        call = Call(topic, self._deadline(), message if repeat else None)
+        call = MbCall(topic, self._deadline(), message if repeat else None)
         self._calls.add(message_id, call)
         link.send(message)
         return await call.result()
@@ -369,7 +369,7 @@ class MbClient(Client):
                 self._take_request(head, payload)
         self._ping = None
 
-    def _take_publish(self, head: Head, payload: bytes) -> None:
+    def _take_publish(self, head: MbHeader, payload: bytes) -> None:
         readers = self._routes.get(head.topic)
         if readers is None:
             if len(self._routes) >= REMEMBERED_ROUTES:
@@ -380,14 +380,14 @@ class MbClient(Client):
             for reader in readers:
                 reader.put(message)
 
-    def _take_answer(self, head: Head, payload: bytes) -> None:
+    def _take_answer(self, head: MbHeader, payload: bytes) -> None:
         if head.message_id is None and head.topic == b"system.log":
             if self._log is not None:
                 self._log.put(received_message(head, payload))
         elif self._ping is None or head.message_id != self._ping:
             self._calls.answer(head.message_id, payload)
 
-    def _take_request(self, head: Head, payload: bytes) -> None:
+    def _take_request(self, head: MbHeader, payload: bytes) -> None:
         link = self._keeper.maybe_link()
         if link is None:
             return

@@ -11,7 +11,7 @@ from raceway.errors import MalformedError, NameInvalidError
 from raceway.model.topics import is_mb_pattern
 from raceway.net.client.chain import handling
 from raceway.net.client.messages import Message, fresh_ids
-from raceway.wires.mb.codec.header import Head, MbLimits, Refused, is_uuid, parse_header
+from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused, is_uuid, parse_header
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def header_start(action: str, topic: str, version: str) -> bytes:
     """Encode `action:topic:version:`. Raises NameInvalidError or MalformedError for what the bus would refuse."""
     start = f"{action}:{topic}:{version}:".encode()
     found = parse_header(start + fresh_ids(1)[0], MbLimits())
-    if isinstance(found, Refused):
+    if isinstance(found, MbRefused):
         if found.details and "topic" in found.details:
             raise NameInvalidError(topic, "an MB topic has up to five parts of ASCII letters and digits")
         raise MalformedError(found.text)
@@ -79,7 +79,7 @@ def compose(
     return b"%b\n%b" % (start[:-1], payload)
 
 
-def received_message(head: Head, payload: bytes) -> Message:
+def received_message(head: MbHeader, payload: bytes) -> Message:
     return Message(
         head.topic.decode("utf-8", "replace"),
         payload,

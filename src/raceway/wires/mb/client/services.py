@@ -14,7 +14,7 @@ from raceway.net.client.chain import handling
 from raceway.net.client.client import Resource
 from raceway.net.client.messages import Message, Payload, encode_payload
 from raceway.wires.mb.codec.encode import error_body
-from raceway.wires.mb.codec.header import Refused
+from raceway.wires.mb.codec.header import MbRefused
 
 log = logging.getLogger("raceway.client")
 
@@ -56,4 +56,4 @@ async def answer_of(serving: Serving | None, message: Message) -> bytes:
 
 
 def _failure(code: str, text: str, details: Any = None) -> bytes:
-    return encode_json({"error": error_body(Refused(code, text, details), time.time_ns() // 1000)})
+    return encode_json({"error": error_body(MbRefused(code, text, details), time.time_ns() // 1000)})

@@ -12,7 +12,7 @@ import msgspec
 
 from raceway.model.envelope import encode_json
 from raceway.wires.mb.codec.encode import Frame, iso_time, message
-from raceway.wires.mb.codec.header import Head, as_text
+from raceway.wires.mb.codec.header import MbHeader, as_text
 
 AUDIT_HEADER = b"publish:system.message:1.0.0"
 # Shown for a message without a timeout, whatever `broker.request_timeout_ms` is.
@@ -24,7 +24,7 @@ def system_message(payload: bytes, frame: Frame) -> bytes:
     return message(AUDIT_HEADER, payload, frame)
 
 
-def audit_received(head: Head, payload: bytes, peer: str, time_us: int) -> bytes:
+def audit_received(head: MbHeader, payload: bytes, peer: str, time_us: int) -> bytes:
     """Encode the payload of the record of a client's message."""
     # Names and order of members are part of the wire.
     header: dict[str, Any] = _audit_header(head)
@@ -41,7 +41,7 @@ def audit_received(head: Head, payload: bytes, peer: str, time_us: int) -> bytes
     return encode_json(record)
 
 
-def audit_sent(head: Head, payload: bytes, peer: str, time_us: int, masked: bytes | None = None) -> bytes:
+def audit_sent(head: MbHeader, payload: bytes, peer: str, time_us: int, masked: bytes | None = None) -> bytes:
     """Encode the payload of the record of a message that the broker sent.
 
     `masked` is the requester's id, which `head.message_id` replaces on the way to the responder.
@@ -56,7 +56,7 @@ def audit_sent(head: Head, payload: bytes, peer: str, time_us: int, masked: byte
     return encode_json(record)
 
 
-def _audit_header(head: Head) -> dict[str, Any]:
+def _audit_header(head: MbHeader) -> dict[str, Any]:
     # Names of members are those of MB's specification, not of our columns.
     header = {"action": as_text(head.action), "topic": as_text(head.topic), "version": as_text(head.version)}
     if head.message_id is not None:

@@ -32,7 +32,7 @@ from raceway.model.intents import (
     WatchLog,
 )
 from raceway.model.topics import has_wildcard, is_mb_pattern
-from raceway.wires.mb.codec.header import MALFORMED_MESSAGE, REQUEST, RESPONSE, Head, Refused, as_text, is_uuid
+from raceway.wires.mb.codec.header import MALFORMED_MESSAGE, REQUEST, RESPONSE, MbHeader, MbRefused, as_text, is_uuid
 
 SYSTEM = "system."
 HEARTBEAT = "system.heartbeat"
@@ -64,12 +64,12 @@ def is_system(topic: bytes) -> bool:
     return topic[:7].lower() == b"system."
 
 
-def read_call(head: Head, payload: bytes) -> Call | Done | Refused:
-    """Decode a call to the broker. Return `Done` if the broker need not be asked, `Refused` if the call is invalid."""
+def read_call(head: MbHeader, payload: bytes) -> Call | Done | MbRefused:
+    """Decode a call to the broker. Return `Done` if the broker need not be asked, `MbRefused` if it is invalid."""
     try:
         return _read_call(head, payload)
     except _CallError as error:
-        return Refused(error.mb_code, error.text, error.details, head)
+        return MbRefused(error.mb_code, error.text, error.details, head)
 
 
 def subscribe_payload(pattern: bytes, payload: bytes) -> bytes:
@@ -92,7 +92,7 @@ def read_show_all(payload: bytes) -> bool:
     return bool(_read_members(payload).get("showAll"))
 
 
-def _read_call(head: Head, payload: bytes) -> Call | Done:
+def _read_call(head: MbHeader, payload: bytes) -> Call | Done:
     sent = as_text(head.topic)
     topic = sent.lower()
     _check_action(head, topic, sent)
@@ -104,7 +104,7 @@ def _read_call(head: Head, payload: bytes) -> Call | Done:
     return _READERS[topic](_read_members(payload))
 
 
-def _check_action(head: Head, topic: str, sent: str) -> None:
+def _check_action(head: MbHeader, topic: str, sent: str) -> None:
     # Only the broker's heartbeat requests are answered by clients; all other calls are requests of clients.
     if head.action == REQUEST or (head.action == RESPONSE and topic == HEARTBEAT):
         return

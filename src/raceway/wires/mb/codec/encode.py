@@ -17,7 +17,7 @@ import msgspec
 
 from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError, UnmatchedAnswerError
 from raceway.model.envelope import Column, encode_json
-from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
+from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, MbHeader, MbRefused
 
 Frame: TypeAlias = Callable[[int], bytes]
 
@@ -176,7 +176,7 @@ def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, fram
     return message(b"response:%b:%b:%b:%b" % (topic, version, message_id, message_id), readable(payload), frame)
 
 
-def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
+def error_reply(refused: MbRefused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
     """Encode a refusal. `fresh_id` is used if the refused message had a valid header without an id."""
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
 
@@ -196,11 +196,11 @@ def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
         told = _failure_told.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         told = _FailureTold(text.decode("utf-8", "replace"))
-    refused = Refused(code.decode("utf-8", "replace"), told.message, told.details)
+    refused = MbRefused(code.decode("utf-8", "replace"), told.message, told.details)
     return encode_json({"error": error_body(refused, time_us)})
 
 
-def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
+def error_body(refused: MbRefused, time_us: int) -> dict[str, Any]:
     """Return the error object of a refusal."""
     error = {"code": refused.code, "message": refused.text, "timestamp": iso_time(time_us)}
     if refused.details is not None:
@@ -208,7 +208,7 @@ def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
     return error
 
 
-def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
+def _reply_header(refused: MbRefused, fresh_id: bytes) -> bytes:
     head, message_id = refused.head, refused.message_id
     # Topic `error`: without a valid header there is none to answer on. The id, if readable, says which message it was.
     if head is None:
@@ -218,13 +218,13 @@ def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
     return b"response:%b:%b:%b:%b" % (head.topic, head.version, head.message_id, head.message_id)
 
 
-def refusal_of(error: RacewayError, head: Head | None) -> Refused:
+def refusal_of(error: RacewayError, head: MbHeader | None) -> MbRefused:
     """Return an error of the bus as an MB refusal."""
     code = error.maybe_entry(MB_CODES)
     # Internal errors have no entry: their text may name files or settings, and is not sent to peers.
     if code is None:
-        return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
-    return Refused(code, _text(error), _maybe_details(error), head)
+        return MbRefused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
+    return MbRefused(code, _text(error), _maybe_details(error), head)
 
 
 def _text(error: RacewayError) -> str:

@@ -62,7 +62,7 @@ class MbLimits(msgspec.Struct, frozen=True, dict=True):
         return self.payload_limit + self.header_limit
 
 
-class Head(NamedTuple):
+class MbHeader(NamedTuple):
     """A valid header. `action` is in lower case, all other fields are spelled as they were received."""
 
     action: bytes
@@ -73,7 +73,7 @@ class Head(NamedTuple):
     timeout_ms: int | None = None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class MbRefused(msgspec.Struct, frozen=True):
     """The reason why a message is refused, with an MB code. The reply has no details if `details` is None.
 
     `head` is the header if it was valid. If it was not, `message_id` is its id if that could be read.
@@ -82,7 +82,7 @@ class Refused(msgspec.Struct, frozen=True):
     code: str
     text: str
     details: Any = None
-    head: Head | None = None
+    head: MbHeader | None = None
     message_id: bytes | None = None
 
 
@@ -92,16 +92,16 @@ class _HeaderError(MalformedError):
         self.details = details
 
 
-def read_message(message: bytes, limits: MbLimits) -> tuple[Head, bytes] | Refused:
+def read_message(message: bytes, limits: MbLimits) -> tuple[MbHeader, bytes] | MbRefused:
     """Split a whole message into header and payload, and check both."""
     # Check 1 of the specification. The search ends at the longest header: a message without LF costs no more.
     end = message.find(b"\n", 0, limits.header_limit + 1)
     if end < 0:
         text = f"no newline separator found within the maximum header length of {limits.header_limit} bytes"
         fields = message[: limits.header_limit].split(b":")
-        return Refused(MALFORMED_MESSAGE, f"Invalid message format: {text}", message_id=_maybe_message_id(fields))
+        return MbRefused(MALFORMED_MESSAGE, f"Invalid message format: {text}", message_id=_maybe_message_id(fields))
     head = parse_header(message[:end], limits)
-    if isinstance(head, Refused):
+    if isinstance(head, MbRefused):
         return head
     payload = message[end + 1 :]
     if len(payload) > limits.payload_limit:
@@ -109,25 +109,25 @@ def read_message(message: bytes, limits: MbLimits) -> tuple[Head, bytes] | Refus
     return head, payload
 
 
-def parse_header(header: bytes, limits: MbLimits) -> Head | Refused:
+def parse_header(header: bytes, limits: MbLimits) -> MbHeader | MbRefused:
     """Parse the bytes before the first LF: checks 2 to 11 of the specification."""
     fields = header.split(b":")
     try:
         return _read_fields(fields, limits)
     except _HeaderError as error:
-        return Refused(MALFORMED_MESSAGE, error.reason, error.details, message_id=_maybe_message_id(fields))
+        return MbRefused(MALFORMED_MESSAGE, error.reason, error.details, message_id=_maybe_message_id(fields))
 
 
-def payload_refused(head: Head, length: int, limits: MbLimits) -> Refused:
+def payload_refused(head: MbHeader, length: int, limits: MbLimits) -> MbRefused:
     """Return the refusal of a payload over the limit."""
     limit = limits.payload_limit
     # "16KB" for the default, as the specification spells it.
     size = f"{limit // 1024}KB" if limit % 1024 == 0 else f"{limit} bytes"
     text = f"Payload exceeds maximum length of {size}"
-    return Refused(MALFORMED_MESSAGE, text, {"payloadLength": length}, as_request(head))
+    return MbRefused(MALFORMED_MESSAGE, text, {"payloadLength": length}, as_request(head))
 
 
-def as_request(head: Head) -> Head:
+def as_request(head: MbHeader) -> MbHeader:
     """Return the header of the request that `subscribe:{pattern}` is short for; other headers unchanged."""
     if head.action != SUBSCRIBE:
         return head
@@ -155,7 +155,7 @@ def as_text(field: bytes) -> str:
     return field.decode("utf-8", "replace")
 
 
-def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
+def _read_fields(fields: list[bytes], limits: MbLimits) -> MbHeader:
     # The texts and the details below are the specification's, letter for letter.
     if len(fields) < 3:
         raise _HeaderError("Invalid header format: missing action, topic, or version")
@@ -169,7 +169,7 @@ def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
         text = as_text(parent_id)
         raise _HeaderError(f"Invalid parent request ID format: {text}", {"parentRequestId": text})
     timeout_ms = _read_timeout(timeout, action, limits) if timeout else None
-    return Head(action, fields[1], fields[2], message_id or None, parent_id or None, timeout_ms)
+    return MbHeader(action, fields[1], fields[2], message_id or None, parent_id or None, timeout_ms)
 
 
 @lru_cache(maxsize=4096)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from raceway.errors import TooLargeError
 from raceway.net.codec.frames import LENGTH, Unfinished
-from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.header import MbHeader
 
 # A list of a million topics is about 100 MB; a larger frame is a sign that the peer does not speak MB.
 FRAME_LIMIT = 256 * 1024 * 1024
 
-Received = tuple[Head, bytes]
+Received = tuple[MbHeader, bytes]
 
 
 class MbInbox:
@@ -59,7 +59,7 @@ def _maybe_read(data: bytes, start: int, end: int) -> Received | None:
     if len(fields) < 3:
         return None
     # Ids are not validated: a client only compares them with those it has sent.
-    return Head(
+    return MbHeader(
         fields[0].lower(),
         fields[1],
         fields[2],

@@ -48,20 +48,38 @@ from raceway.wires.mb.codec.header import (
     RESPONSE,
     SUBSCRIBE,
     UUID,
-    Head,
+    MbHeader,
     MbLimits,
-    Refused,
+    MbRefused,
     as_request,
     is_message_id,
     is_timeout,
     read_message,
 )
-from raceway.wires.mb.codec.rows import Known, Rows, Shape, last_shape
+from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape
 
 __all__ = [
-    "Event", "Frame", "Head", "HeartbeatAnswer", "MbLimits", "MbReceiver", "Oversized", "Refused", "SystemCall",
-    "acknowledgements", "answer", "deliveries", "error_reply", "failure_payload", "forwarded", "heartbeat",
-    "initialize", "maybe_failure_code", "refusal_of", "tcp_frame", "websocket_frame",
+    "Event",
+    "Frame",
+    "HeartbeatAnswer",
+    "MbHeader",
+    "MbLimits",
+    "MbReceiver",
+    "MbRefused",
+    "Oversized",
+    "SystemCall",
+    "acknowledgements",
+    "answer",
+    "deliveries",
+    "error_reply",
+    "failure_payload",
+    "forwarded",
+    "heartbeat",
+    "initialize",
+    "maybe_failure_code",
+    "refusal_of",
+    "tcp_frame",
+    "websocket_frame",
 ]  # fmt: skip
 
 COLON = ord(":")
@@ -79,8 +97,8 @@ class SystemCall(msgspec.Struct, frozen=True):
     `call` is the call to the broker, or the outcome if none is needed, or the reason to refuse it.
     """
 
-    head: Head
-    call: Call | Done | Refused
+    head: MbHeader
+    call: Call | Done | MbRefused
     payload: bytes
     show_all: bool = False
 
@@ -88,7 +106,7 @@ class SystemCall(msgspec.Struct, frozen=True):
 class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """The answer to a heartbeat: the peer is alive. No reply is sent."""
 
-    head: Head
+    head: MbHeader
     payload: bytes
 
 
@@ -98,17 +116,17 @@ class Oversized(msgspec.Struct, frozen=True):
     length: int
 
 
-Event = Publish | Request | Respond | SystemCall | HeartbeatAnswer | Refused | Oversized
+Event = Publish | Request | Respond | SystemCall | HeartbeatAnswer | MbRefused | Oversized
 
 
 class _KnownHeads:
     """A cache of accepted headers: `whole` has those without an id, `starts` the part up to the id, colon included."""
 
     def __init__(self) -> None:
-        self.whole: dict[bytes, Known] = {}
-        self.starts: dict[bytes, Known] = {}
+        self.whole: dict[bytes, KnownStart] = {}
+        self.starts: dict[bytes, KnownStart] = {}
 
-    def learn(self, message: bytes, head: Head) -> Known:
+    def learn(self, message: bytes, head: MbHeader) -> KnownStart:
         """Cache the start of an accepted header as it is spelled in `message`."""
         # Exact bytes, since letter case is part of them: `Publish:` and `publish:` are two entries.
         size = len(head.action) + len(head.topic) + len(head.version) + 2
@@ -118,7 +136,7 @@ class _KnownHeads:
             if len(self.starts) >= REMEMBERED_HEADS:
                 self.starts.clear()
                 self.whole.clear()
-            known = self.starts[start] = Known(head.action, head.topic, head.version, start)
+            known = self.starts[start] = KnownStart(head.action, head.topic, head.version, start)
             if head.action != REQUEST:  # a request without an id is refused
                 self.whole[start[:-1]] = known
         return known
@@ -144,7 +162,7 @@ class MbReceiver:
         self._unfinished = Unfinished()
         self._rows = Rows()
         self._events: list[Event] = []
-        self._shape: Shape | None = None
+        self._shape: FrameShape | None = None
         self._over = False
 
     @property
@@ -281,7 +299,7 @@ class MbReceiver:
     def _take_strictly(self, message: bytes) -> None:
         # Every event that is not a row is preceded by the rows before it: order is kept.
         found = read_message(message, self._limits)
-        if isinstance(found, Refused):
+        if isinstance(found, MbRefused):
             self._take_rows()
             self._events.append(found)
             return
@@ -325,7 +343,7 @@ class MbReceiver:
         return events
 
 
-def _system_event(head: Head, payload: bytes) -> SystemCall | HeartbeatAnswer:
+def _system_event(head: MbHeader, payload: bytes) -> SystemCall | HeartbeatAnswer:
     # `subscribe:{pattern}` is short for a request to `system.topic.subscribe`.
     if head.action == SUBSCRIBE:
         payload, head = subscribe_payload(head.topic, payload), as_request(head)

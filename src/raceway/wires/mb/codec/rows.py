@@ -18,7 +18,7 @@ Messages = Publish | Request | Respond
 _INTENTS: dict[bytes, type[Messages]] = {PUBLISH: Publish, REQUEST: Request, RESPONSE: Respond}
 
 
-class Known:
+class KnownStart:
     """The first three fields of an accepted header. `start` is their exact spelling, with a final colon.
 
     Compared by identity, which makes it cheap to count equal ones.
@@ -30,10 +30,10 @@ class Known:
         self.action, self.topic, self.version, self.start = action, topic, version, start
 
 
-class Shape(NamedTuple):
+class FrameShape(NamedTuple):
     """The layout of a frame: the bytes before its id, length word included, and the lengths of id and payload."""
 
-    known: Known
+    known: KnownStart
     start: bytes
     id_length: int
     payload_length: int
@@ -45,14 +45,14 @@ class Rows:
     __slots__ = ("ids", "known", "parents", "payloads", "timeouts")
 
     def __init__(self) -> None:
-        self.known: list[Known] = []
+        self.known: list[KnownStart] = []
         self.ids: list[bytes] = []
         self.payloads: list[bytes] = []
         self.parents: dict[int, bytes] = {}
         self.timeouts: dict[int, int] = {}
 
     def add(
-        self, known: Known, message_id: bytes, parent_id: bytes | None, timeout_ms: int | None, body: bytes
+        self, known: KnownStart, message_id: bytes, parent_id: bytes | None, timeout_ms: int | None, body: bytes
     ) -> None:
         """Add one message."""
         if parent_id is not None:
@@ -154,10 +154,10 @@ def _same_or_all(column: list[bytes]) -> bytes | list[bytes]:
     return column[0] if column.count(column[0]) == len(column) else column
 
 
-def last_shape(rows: Rows) -> Shape:
+def last_shape(rows: Rows) -> FrameShape:
     """Return the shape of the last row: a frame with the same bytes in these places is valid as well."""
     known, id_length, payload_length = rows.known[-1], len(rows.ids[-1]), len(rows.payloads[-1])
     # Without an id the colon before it is absent too.
     header = known.start if id_length else known.start[:-1]
     length = len(header) + id_length + 1 + payload_length
-    return Shape(known, length.to_bytes(4, "big") + header, id_length, payload_length)
+    return FrameShape(known, length.to_bytes(4, "big") + header, id_length, payload_length)

@@ -20,11 +20,11 @@ from raceway.model.intents import (
     Patterns,
     Peers,
     Sent,
-    Subscriptions,
+    SubscriptionList,
     Taken,
 )
 from raceway.wires.mb.codec.encode import SUCCESS, Frame, iso_time, message
-from raceway.wires.mb.codec.header import Head, plain_number
+from raceway.wires.mb.codec.header import MbHeader, plain_number
 
 # The call was valid but had no effect, for example an unsubscribe without a subscription.
 FAILURE = b'{"status":"failure"}'
@@ -32,7 +32,7 @@ FAILURE = b'{"status":"failure"}'
 LOG_HEADER = b"response:system.log:1.0.0"
 
 
-def system_reply(head: Head, outcome: Outcome, frame: Frame, show_all: bool = False) -> bytes:
+def system_reply(head: MbHeader, outcome: Outcome, frame: Frame, show_all: bool = False) -> bytes:
     """Encode the answer to a call; `show_all` is the option of a request for metrics."""
     # The id is sent as request id and as parent, as in all answers (`mb_encode.answer`).
     message_id = head.message_id or b""
@@ -40,7 +40,7 @@ def system_reply(head: Head, outcome: Outcome, frame: Frame, show_all: bool = Fa
     return message(header, _reply_body(head, outcome, show_all), frame)
 
 
-def _reply_body(head: Head, outcome: Outcome, show_all: bool) -> bytes:
+def _reply_body(head: MbHeader, outcome: Outcome, show_all: bool) -> bytes:
     match outcome:
         case Taken() | Asked() | Sent():
             raise AssertionError("only batches of messages are taken; a system topic never makes one")
@@ -48,7 +48,7 @@ def _reply_body(head: Head, outcome: Outcome, show_all: bool) -> bytes:
             return SUCCESS if outcome.changed else FAILURE
         case Peers():
             return encode_json({"services": _services(outcome)})
-        case Subscriptions():
+        case SubscriptionList():
             return encode_json({"subscriptions": _subscriptions(outcome)})
         case Patterns():
             # Two calls with the same content under different member names.
@@ -73,7 +73,7 @@ def _services(peers: Peers) -> list[dict[str, str]]:
     ]
 
 
-def _subscriptions(subscriptions: Subscriptions) -> list[dict[str, Any]]:
+def _subscriptions(subscriptions: SubscriptionList) -> list[dict[str, Any]]:
     return [
         {"action": row.kind, "topic": row.pattern} | _priority(row.kind, row.priority) for row in subscriptions.rows
     ]

@@ -18,7 +18,7 @@ from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit
 from raceway.wires.mb.codec import receiver as mb
 from raceway.wires.mb.codec import system as mb_system
-from raceway.wires.mb.codec.receiver import Frame, Head, Refused
+from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbRefused
 
 FOREIGN_VERSION = b"1.0.0"
 
@@ -113,7 +113,7 @@ class MbPeer(LivePeer):
             self.audit_sent(mb.answer(*told, bare))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
-        head = Head(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)
+        head = MbHeader(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)
         self.reply(mb.refusal_of(error, head), "warn")
 
     # ---- messages of the broker --------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class MbPeer(LivePeer):
             return False
         return True
 
-    def reply(self, refused: Refused, level: str | None) -> None:
+    def reply(self, refused: MbRefused, level: str | None) -> None:
         """Write an error reply, and a log record of this level."""
         fresh_id, now = random_id(), self._runtime.clock_us()
         self.say(lambda frame: mb.error_reply(refused, fresh_id, now, frame))
@@ -151,7 +151,7 @@ class MbPeer(LivePeer):
     def audit_received(self, batch: Batch) -> None:
         now = self._runtime.clock_us()
         for row in range(batch.count):
-            head = Head(
+            head = MbHeader(
                 *(batch.item(n, row) for n in ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms"))
             )
             self.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
@@ -160,7 +160,7 @@ class MbPeer(LivePeer):
         """Write the audit record of an unframed message that was sent to this peer."""
         header, _, payload = message.partition(b"\n")
         action, topic, version, message_id = (*header.split(b":"), None)[:4]
-        head = Head(action or b"", topic or b"", version or b"", message_id)
+        head = MbHeader(action or b"", topic or b"", version or b"", message_id)
         original = self._door.view.unmasked(head.message_id) if head.message_id is not None else None
         masked = original if original != head.message_id and head.action != b"response" else None
         self.audit(mb_audit.audit_sent(head, payload, self.id, self._runtime.clock_us(), masked))

@@ -22,7 +22,7 @@ from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit
 from raceway.wires.mb.codec import receiver as mb
 from raceway.wires.mb.codec import system as mb_system
-from raceway.wires.mb.codec.receiver import Frame, Head, MbLimits, Refused
+from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbLimits, MbRefused
 from raceway.wires.mb.listen.peer import MbPeer, bare
 from raceway.wires.mb.listen.rates import RateLimits
 
@@ -72,7 +72,7 @@ class MbSession(Connection):
             Respond: self._respond,
             mb.SystemCall: self._call,
             mb.HeartbeatAnswer: self._heartbeat_answer,
-            Refused: lambda event: self.when_answered(partial(self._refuse, event)),
+            MbRefused: lambda event: self.when_answered(partial(self._refuse, event)),
             mb.Oversized: self._oversized,
         }
 
@@ -116,7 +116,7 @@ class MbSession(Connection):
 
     def is_sign_of_life(self, event: Any) -> bool:
         """Return whether the event resets the idle timer: a message with a malformed header does not."""
-        return type(event) is not Refused or event.head is not None
+        return type(event) is not MbRefused or event.head is not None
 
     def refuse_unfinished(self, error: BusyError) -> None:
         self.peer.reply(mb.refusal_of(error, None), None)
@@ -148,7 +148,7 @@ class MbSession(Connection):
             if not intent.batch.count:
                 return
         batch = intent.batch
-        sent = Sent.of(batch)
+        sent = SentHeaders.of(batch)
         reply = BatchReply(self, sent, batch.count)
         waits = type(intent) is Publish and sent.message_id is not None
         self._unanswered += 1
@@ -158,17 +158,17 @@ class MbSession(Connection):
         self._audit(event)
         call = event.call
         self._unanswered += 1
-        if isinstance(call, Done | Refused):
+        if isinstance(call, Done | MbRefused):
             self._called(event, call)
         else:
             self._door.perform(self.peer, call, partial(self._called, event))
 
-    def _called(self, event: mb.SystemCall, outcome: Outcome | Refused | RacewayError) -> None:
+    def _called(self, event: mb.SystemCall, outcome: Outcome | MbRefused | RacewayError) -> None:
         if not self.open:
             return
         if isinstance(outcome, RacewayError):
             outcome = mb.refusal_of(outcome, event.head)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, MbRefused):
             self._refuse(outcome)
         else:
             self.peer.say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
@@ -185,7 +185,7 @@ class MbSession(Connection):
 
     def _admitted(self, batch: Batch) -> Batch:
         """Return the rows within the rate limits; refuse the others one by one."""
-        sent = Sent.of(batch)
+        sent = SentHeaders.of(batch)
         admitted = [row for row in range(batch.count) if self.gate.rates.admits(self.id, sent.head(row).topic.decode())]
         over = set(range(batch.count)).difference(admitted)
         self.refuse_rows(sent, sorted(over), BusyError("Rate limit exceeded"))
@@ -224,14 +224,14 @@ class MbSession(Connection):
 
     # ---- replies -----------------------------------------------------------------------------------------------------
 
-    def refuse_rows(self, sent: Sent, rows: Iterable[int], error: RacewayError) -> None:
+    def refuse_rows(self, sent: SentHeaders, rows: Iterable[int], error: RacewayError) -> None:
         for row in rows:
             if isinstance(error, NoRouteError) and (sent.message_id is None or sent.message_id[row] is None):
                 self._tell_unrouted(mb.refusal_of(error, sent.head(row)))
             else:
                 self._refuse(mb.refusal_of(error, sent.head(row)))
 
-    def _tell_unrouted(self, refused: Refused) -> None:
+    def _tell_unrouted(self, refused: MbRefused) -> None:
         """Send the error reply to a publish without an id; drop and count it if the peer does not read such replies."""
         if self.transport.get_write_buffer_size() + self._unasked > self._least_mark // 2:
             self.count_error()
@@ -244,13 +244,13 @@ class MbSession(Connection):
         self._unasked = 0
         super().flush()
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: MbRefused) -> None:
         self.count_error()
         # A publish without subscribers is no fault, so it is not logged.
         quiet = refused.code == "NO_ROUTE_FOUND" and refused.head is not None and refused.head.action == b"publish"
         self.peer.reply(refused, None if quiet else "error")
 
-    def acknowledge(self, sent: Sent, ids: list[bytes]) -> None:
+    def acknowledge(self, sent: SentHeaders, ids: list[bytes]) -> None:
         self.write(mb.acknowledgements(sent.topic, sent.version, ids, self.peer.frame))
         if self.runtime.audited:
             for row, message_id in enumerate(ids):
@@ -258,7 +258,7 @@ class MbSession(Connection):
                 self.peer.audit_sent(one)
 
 
-class Sent(NamedTuple):
+class SentHeaders(NamedTuple):
     """Headers of a batch as the peer sent them, kept for replies: the broker replaces them with canonical names."""
 
     kind: bytes
@@ -267,15 +267,15 @@ class Sent(NamedTuple):
     message_id: list[bytes | None] | None
 
     @classmethod
-    def of(cls, batch: Batch) -> Sent:
+    def of(cls, batch: Batch) -> SentHeaders:
         return cls(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]  # as the codec made it
 
-    def head(self, row: int) -> Head:
+    def head(self, row: int) -> MbHeader:
         topic = self.topic[row] if type(self.topic) is list else self.topic
         version = self.version[row] if type(self.version) is list else self.version
         assert isinstance(topic, bytes)
         assert isinstance(version, bytes)
-        return Head(self.kind, topic, version, self.message_id[row] if self.message_id is not None else None)
+        return MbHeader(self.kind, topic, version, self.message_id[row] if self.message_id is not None else None)
 
 
 class BatchReply:
@@ -283,7 +283,7 @@ class BatchReply:
 
     __slots__ = ("_count", "_refused", "_sent", "_session")
 
-    def __init__(self, session: MbSession, sent: Sent, count: int) -> None:
+    def __init__(self, session: MbSession, sent: SentHeaders, count: int) -> None:
         self._session = session
         self._sent = sent
         self._count = count
@@ -319,4 +319,4 @@ class BatchReply:
             heads = [sent.head(row) for row in rows]
             topic: list[bytes | None] = [head.topic for head in heads]
             version: list[bytes | None] = [head.version for head in heads]
-            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]  # none is None
+            session.acknowledge(SentHeaders(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]  # none is None

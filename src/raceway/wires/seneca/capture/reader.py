@@ -26,10 +26,10 @@ from raceway.model.envelope import RESPONSE, Batch, encode_json
 from raceway.wires.captures.batches import bronze_columns
 from raceway.wires.captures.form import Form
 from raceway.wires.captures.lines import split_lines
-from raceway.wires.captures.parsed import Borders, Fault, Parsed, Refusals
+from raceway.wires.captures.parsed import Borders, CaptureFault, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, Members, Refused, Reply
+from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, ListenerReply, Members, NotACall
 from raceway.wires.seneca.codec.meta import reply_meta
 from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
 from raceway.wires.seneca.ids import fresh_id
@@ -51,7 +51,7 @@ def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
     """Apply every rule of the codec. A line that would end a connection is refused and the next one is read."""
     rows: list[int] = []
     batches: list[Batch] = []
-    refused: list[tuple[int, Fault]] = []
+    refused: list[tuple[int, CaptureFault]] = []
     for number, line in enumerate(data.parts(borders.starts, borders.stops).to_pylist()):
         found = read(line.strip(_BLANKS), limit)
         if isinstance(found, Batch):
@@ -68,7 +68,7 @@ def _joined(batches: list[Batch]) -> Batch:
     return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
 
 
-def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
+def _refusals(refused: list[tuple[int, CaptureFault]]) -> Refusals:
     """Return the refusals as columns."""
     return Refusals(
         np.array([number for number, _ in refused], np.int64),
@@ -81,7 +81,7 @@ def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
 # ---- one line -------------------------------------------------------------------------------------------------------
 
 
-def read(line: bytes, limit: int) -> Batch | Fault:
+def read(line: bytes, limit: int) -> Batch | CaptureFault:
     """Return the row of a line, or why it is refused."""
     if len(line) > limit:
         return _fault(codec.too_large(limit))
@@ -92,15 +92,15 @@ def read(line: bytes, limit: int) -> Batch | Fault:
             return _answer(line, reply)
         found = codec.read_line(line, fresh_id) if _WRAPPED in document else codec.read_http({}, line, fresh_id)
     except DocumentError as error:
-        return Fault(error.seneca_code, error.reason)
-    if isinstance(found, Refused):
+        return CaptureFault(error.seneca_code, error.reason)
+    if isinstance(found, NotACall):
         return _fault(found)
     if isinstance(found, LineRefused):
         return _line_fault(found, document)
     return _call(found)
 
 
-def _maybe_reply(line: bytes, document: Members) -> Reply | None:
+def _maybe_reply(line: bytes, document: Members) -> ListenerReply | None:
     """Return the answer in a line; None if it is a call."""
     if _WRAPPED not in document and "meta$" in document:
         told, _ = reply_meta.read(document["meta$"])
@@ -109,12 +109,12 @@ def _maybe_reply(line: bytes, document: Members) -> Reply | None:
     return codec.read_answer_line(line)
 
 
-def _fault(refused: Refused) -> Fault:
+def _fault(refused: NotACall) -> CaptureFault:
     """Return the fault of a refused document."""
-    return Fault(refused.code, refused.message)
+    return CaptureFault(refused.code, refused.message)
 
 
-def _line_fault(refused: LineRefused, document: Members) -> Fault:
+def _line_fault(refused: LineRefused, document: Members) -> CaptureFault:
     """Return the fault that the sender would be told. If it wants no answer, the line is read again as if it did."""
     if refused.line is None:
         again = codec.read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
@@ -123,16 +123,16 @@ def _line_fault(refused: LineRefused, document: Members) -> Fault:
         refused = again
     told: dict[str, Any] = msgspec.json.decode(refused.line or b"{}")
     error = told.get("error", told)
-    return Fault(error["code"], error["message"])
+    return CaptureFault(error["code"], error["message"])
 
 
-def _call(call: Call) -> Batch | Fault:
+def _call(call: Call) -> Batch | CaptureFault:
     """Return the row of a call, or why it is refused."""
     try:
         return codec.batch_of(call, _topic(call).encode())
     except PeerError as error:
         failure = codec.failure_of(error, call.members)
-        return Fault(failure.code, failure.message)
+        return CaptureFault(failure.code, failure.message)
 
 
 def _topic(call: Call) -> str:
@@ -149,9 +149,9 @@ def _topic(call: Call) -> str:
         return ""
 
 
-def _answer(line: bytes, reply: Reply) -> Batch:
+def _answer(line: bytes, reply: ListenerReply) -> Batch:
     """Return the row of an answer, which names its request by id only. Several answers in one document stay one row."""
-    batch = codec.answer_batch([codec.Answer(reply, (reply.mid or "").encode(), lambda: reply.hops)])
+    batch = codec.answer_batch([codec.ReplyRow(reply, (reply.mid or "").encode(), lambda: reply.hops)])
     batch.complete()
     batch.kind, batch.topic = RESPONSE, b""
     batch.message_id = None if reply.mid is None else reply.mid.encode()

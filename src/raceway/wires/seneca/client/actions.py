@@ -25,7 +25,7 @@ from raceway.net.client.chain import handling
 from raceway.wires.seneca.client.flow import Hops, Working, decoded, now_ms, working
 from raceway.wires.seneca.codec.hub import (
     Call,
-    Failure,
+    CallFailure,
     Outcome,
     Result,
     Stamp,
@@ -192,14 +192,14 @@ class Performer:
                 result = await result
             payload = encode_json(result)
         except RemoteError as error:
-            return Failure(error.reported, error.text, None if error.details is None else raw_of(error.details))
+            return CallFailure(error.reported, error.text, None if error.details is None else raw_of(error.details))
         except Exception as error:  # the handler is the user's code
             log.exception("action %s failed", pattern)
-            return Failure("act_execute", f"{type(error).__name__}: {error}")
+            return CallFailure("act_execute", f"{type(error).__name__}: {error}")
         if payload[:1] in b"{[" or payload == b"null":
             return Result(payload)
         shown = payload[:100].decode("utf-8", "replace")
-        return Failure("result_not_objarr", NO_RESULT.format(pattern=pattern, result=shown), is_seneca=True)
+        return CallFailure("result_not_objarr", NO_RESULT.format(pattern=pattern, result=shown), is_seneca=True)
 
 
 def _is_worth_keeping(call: Call, outcome: Outcome) -> bool:
@@ -208,6 +208,6 @@ def _is_worth_keeping(call: Call, outcome: Outcome) -> bool:
     Not the failure of a message without an answer, whose sender repeats it to have it tried again; and not a large
     result, to bound memory.
     """
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, CallFailure):
         return call.sync
     return len(outcome.payload) <= REMEMBERED_BYTES

@@ -10,9 +10,9 @@ import msgspec
 
 from raceway.errors import MalformedError, RacewayError, RemoteError
 from raceway.net.client.address import Address, parse_url
-from raceway.net.client.http_pool import HttpPool
+from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.options import Options
-from raceway.net.codec.http_stream import Response
+from raceway.net.codec.http_stream import HttpReply
 
 log = logging.getLogger("raceway.client")
 
@@ -64,7 +64,7 @@ class Attached:
         ]
         if self._options.admin_token:
             lines.append(b"authorization: Bearer " + self._options.admin_token.encode())
-        pool = HttpPool(self._console, self._options, ANSWER_LIMIT)
+        pool = ClientHttpPool(self._console, self._options, ANSWER_LIMIT)
         try:
             response = await pool.call(b"\r\n".join(lines) + b"\r\n\r\n" + body, path, self._options.patience_s)
         finally:
@@ -73,7 +73,7 @@ class Attached:
             raise _refusal(response)
 
 
-def _refusal(response: Response) -> RemoteError:
+def _refusal(response: HttpReply) -> RemoteError:
     try:
         error = msgspec.json.decode(response.body)["error"]
         return RemoteError(str(error["code"]), str(error["message"]))

@@ -31,10 +31,10 @@ from raceway.wires.seneca.client.actions import Performer, Runner, SenecaService
 from raceway.wires.seneca.client.attach import Attached
 from raceway.wires.seneca.client.flow import Hops, begin_request, decoded, end_request
 from raceway.wires.seneca.client.host import SenecaHost
-from raceway.wires.seneca.client.returns import Returns
+from raceway.wires.seneca.client.returns import ReturnListener
 from raceway.wires.seneca.client.ways import find_way
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Members, Outgoing, Reply, Stamp
+from raceway.wires.seneca.codec.hub import ListenerReply, Members, Outgoing, Stamp
 from raceway.wires.seneca.codec.patterns import canonical_text
 from raceway.wires.seneca.ids import instance_id
 
@@ -63,7 +63,7 @@ class SenecaClient(Client):
         self._options = options
         self._way = find_way(address, options)
         self._hosts: list[SenecaHost] = []
-        self._returns = Returns(options.returns) if options.returns else None
+        self._returns = ReturnListener(options.returns) if options.returns else None
         # Instance id sent with every message.
         self.sid = options.name or instance_id(socket.gethostname(), "-")
 
@@ -158,7 +158,7 @@ class SenecaClient(Client):
         custom: Mapping[str, Any] | None,
         timeout_ms: int | None,
         multiple: bool,
-    ) -> tuple[Reply, Hops]:
+    ) -> tuple[ListenerReply, Hops]:
         members, pattern = _members(message, data)
         limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         outgoing, number = begin_request(
@@ -167,7 +167,7 @@ class SenecaClient(Client):
         reply = await self._reply(outgoing, limit_ms / 1000)
         return reply, end_request(outgoing, number, _trk_of(outgoing, reply))
 
-    async def _reply(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def _reply(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Wait for the answer on the connection or, if the bus has accepted the call for later, on the return path."""
         if self._returns is None or outgoing.multiple:
             reply = await self._way.call(outgoing, timeout_s)
@@ -280,7 +280,7 @@ def _document(payload: Payload) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"data": value}
 
 
-def _trk_of(outgoing: Outgoing, reply: Reply) -> Hops | None:
+def _trk_of(outgoing: Outgoing, reply: ListenerReply) -> Hops | None:
     """The history of an answer. For dialects without `trk`, made from the responder's id and times, if given."""
     if reply.rid is None or reply.received_ms is None or reply.answered_ms is None:
         return reply.hops
@@ -288,14 +288,14 @@ def _trk_of(outgoing: Outgoing, reply: Reply) -> Hops | None:
     return codec.filled_hops(outgoing.hops, outgoing.sid, outgoing.mid, reply, stamp)
 
 
-def _answer_of(reply: Reply, trk: Hops, custom: Mapping[str, Any] | None) -> Answer:
+def _answer_of(reply: ListenerReply, trk: Hops, custom: Mapping[str, Any] | None) -> Answer:
     if reply.failure is not None:
         raise _error_of(reply)
     returned = dict(custom or {}) | decoded(reply.custom or {})
     return Answer(msgspec.json.decode(reply.payload or b"null"), returned, reply.rid, trk)
 
 
-def _error_of(reply: Reply) -> RemoteError:
+def _error_of(reply: ListenerReply) -> RemoteError:
     failure = reply.failure
     assert failure is not None
     details = None if failure.details is None else msgspec.json.decode(failure.details)

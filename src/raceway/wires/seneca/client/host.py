@@ -10,11 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from raceway.net.client.client import Resource
-from raceway.net.codec.http_stream import Request
+from raceway.net.codec.http_stream import HttpCall
 from raceway.wires.seneca.client.actions import Performer
-from raceway.wires.seneca.client.http_door import DOCUMENT_LIMIT, NOT_FOUND, Connection, Doors, HttpConnection
+from raceway.wires.seneca.client.http_door import (
+    DOCUMENT_LIMIT,
+    NOT_FOUND,
+    HttpConnection,
+    HttpListener,
+    ListenerConnection,
+)
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, Failure, LineReceiver, LineRefused, Refused
+from raceway.wires.seneca.codec.hub import Call, CallFailure, LineReceiver, LineRefused, NotACall
 from raceway.wires.seneca.ids import fresh_id
 
 ACT = b"/act"
@@ -26,7 +32,7 @@ class SenecaHost(Resource):
     def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._performer = performer
         self._closing = closing
-        self._doors = Doors()
+        self._doors = HttpListener()
         # Set by `listen`: `http://…/act`, and `tcp://…` if TCP lines are served.
         self.url = self.tcp_url = ""
 
@@ -47,16 +53,16 @@ class SenecaHost(Resource):
 
 
 class _ActConnection(HttpConnection):
-    def __init__(self, doors: Doors, performer: Performer) -> None:
+    def __init__(self, doors: HttpListener, performer: Performer) -> None:
         super().__init__(doors)
         self._performer = performer
 
-    def take(self, request: Request, place: list[bytes]) -> None:
+    def take(self, request: HttpCall, place: list[bytes]) -> None:
         if request.path != ACT:
             self.finish(place, NOT_FOUND)
             return
         call = codec.read_http(request.headers, request.body, fresh_id, request.query)
-        if isinstance(call, Refused):
+        if isinstance(call, NotACall):
             self.finish(place, codec.refusal_http(call))
         else:
             self.start(self._perform(place, call))
@@ -64,12 +70,12 @@ class _ActConnection(HttpConnection):
     async def _perform(self, place: list[bytes], call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
         # A sender that expects no result is still told of a failure, so that it can retry.
-        accepted = not call.sync and not isinstance(outcome, Failure)
+        accepted = not call.sync and not isinstance(outcome, CallFailure)
         self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
 
 
-class _LineConnection(Connection):
-    def __init__(self, doors: Doors, performer: Performer) -> None:
+class _LineConnection(ListenerConnection):
+    def __init__(self, doors: HttpListener, performer: Performer) -> None:
         super().__init__(doors)
         self._performer = performer
         self._lines = LineReceiver(DOCUMENT_LIMIT)

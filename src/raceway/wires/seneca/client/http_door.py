@@ -13,8 +13,8 @@ from typing import cast
 
 from raceway.errors import ConfigError
 from raceway.model.addresses import host_port
-from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpRefusal, Request, RequestReader
-from raceway.wires.seneca.codec.hub import HttpAnswer, Refused, http_bytes, refusal_http, too_large
+from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
+from raceway.wires.seneca.codec.hub import HttpAnswer, NotACall, http_bytes, refusal_http, too_large
 
 # Largest request body, and largest line. Seneca documents are small; the limit only bounds memory.
 DOCUMENT_LIMIT = 8 * 1024 * 1024
@@ -27,15 +27,15 @@ LINGER_S = 1.0
 NOT_FOUND = HttpAnswer(404, b"", b"")
 
 
-class Doors:
+class HttpListener:
     """Listening sockets, their connections, and the tasks that work on their calls."""
 
     def __init__(self) -> None:
         self._servers: list[asyncio.Server] = []
-        self.connections: set[Connection] = set()
+        self.connections: set[ListenerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str, port: int, make: Callable[[], Connection]) -> str:
+    async def open(self, host: str, port: int, make: Callable[[], ListenerConnection]) -> str:
         """Listen and return `host:port`; port 0 selects a free one. `make` creates the protocol of each connection.
 
         Raises ConfigError if the address cannot be bound.
@@ -65,12 +65,12 @@ class Doors:
             await server.wait_closed()
 
 
-class Connection(asyncio.Protocol):
+class ListenerConnection(asyncio.Protocol):
     """An accepted connection: counts unanswered calls, and pauses reading while there are too many."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: HttpListener) -> None:
         self._doors = doors
         self._waiting = 0
 
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def start(self, work: Awaitable[None]) -> None:
-        """Run `work` as a task that `Doors.close` waits for."""
+        """Run `work` as a task that `HttpListener.close` waits for."""
         task = asyncio.ensure_future(work)
         self._doors.tasks.add(task)
         self._waiting += 1
@@ -112,10 +112,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
 
-class HttpConnection(Connection):
+class HttpConnection(ListenerConnection):
     """An HTTP/1.1 connection. Subclasses implement `take`, which calls `finish` with the answer, now or later."""
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: HttpListener) -> None:
         super().__init__(doors)
         self._reader = RequestReader(DOCUMENT_LIMIT)
         # One list per request, in order of arrival; filled when the answer is ready.
@@ -145,7 +145,7 @@ class HttpConnection(Connection):
                 return
 
     @abstractmethod
-    def take(self, request: Request, place: list[bytes]) -> None:
+    def take(self, request: HttpCall, place: list[bytes]) -> None:
         """Handle a request; pass `place` to `finish` with its answer."""
 
     def finish(self, place: list[bytes], answer: HttpAnswer) -> None:
@@ -173,7 +173,7 @@ class HttpConnection(Connection):
             self._transport.close()
 
 
-def _refused(refusal: HttpRefusal) -> Refused:
+def _refused(refusal: HttpRefusal) -> NotACall:
     if refusal.status == 413:
         return too_large(DOCUMENT_LIMIT)
-    return Refused(refusal.status, "invalid_message", f"seneca: {refusal.reason}")
+    return NotACall(refusal.status, "invalid_message", f"seneca: {refusal.reason}")

@@ -10,17 +10,17 @@ from collections import OrderedDict
 from urllib.parse import urlsplit
 
 from raceway.errors import ConfigError, MalformedError
-from raceway.net.codec.http_stream import Request
-from raceway.wires.seneca.client.http_door import NOT_FOUND, Doors, HttpConnection
+from raceway.net.codec.http_stream import HttpCall
+from raceway.wires.seneca.client.http_door import NOT_FOUND, HttpConnection, HttpListener
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import HttpAnswer, Refused, Reply
+from raceway.wires.seneca.codec.hub import HttpAnswer, ListenerReply, NotACall
 
 TAKEN = HttpAnswer(200, b"content-type: application/json\r\n", b"{}")
 # Number of answered ids to remember: repeats of their answers are not errors.
 REMEMBERED = 1000
 
 
-class Returns:
+class ReturnListener:
     """Listener of a return path. `url` is where it listens and what is sent with calls; port 0 selects a free one."""
 
     def __init__(self, url: str) -> None:
@@ -28,8 +28,8 @@ class Returns:
         if parts.scheme != "http" or not parts.hostname:
             raise ConfigError("returns", f"{url!r} is not a URL such as http://127.0.0.1:9000/rtn")
         self._host, self._port, self._path = parts.hostname, parts.port or 0, parts.path or "/rtn"
-        self._doors = Doors()
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._doors = HttpListener()
+        self._waiting: dict[str, asyncio.Future[ListenerReply]] = {}
         self._known: OrderedDict[str, None] = OrderedDict()
         self.url = url
 
@@ -41,7 +41,7 @@ class Returns:
     async def close(self) -> None:
         await self._doors.close()
 
-    def expect(self, call_id: str) -> asyncio.Future[Reply]:
+    def expect(self, call_id: str) -> asyncio.Future[ListenerReply]:
         """A future for the answer to this call; `forget` removes it."""
         self._waiting[call_id] = asyncio.get_running_loop().create_future()
         return self._waiting[call_id]
@@ -49,14 +49,14 @@ class Returns:
     def forget(self, call_id: str) -> None:
         self._waiting.pop(call_id, None)
 
-    def take(self, request: Request) -> HttpAnswer:
+    def take(self, request: HttpCall) -> HttpAnswer:
         """Deliver an answer to its call; return the HTTP response."""
         if request.path != self._path.encode():
             return NOT_FOUND
         try:
             reply = codec.read_returned(request.body)
         except MalformedError as error:
-            return codec.refusal_http(Refused(400, "invalid_message", str(error)))
+            return codec.refusal_http(NotACall(400, "invalid_message", str(error)))
         call_id = f"{reply.mid}/{reply.cid}"
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:
@@ -73,9 +73,9 @@ class Returns:
 
 
 class _ReturnConnection(HttpConnection):
-    def __init__(self, doors: Doors, returns: Returns) -> None:
+    def __init__(self, doors: HttpListener, returns: ReturnListener) -> None:
         super().__init__(doors)
         self._returns = returns
 
-    def take(self, request: Request, place: list[bytes]) -> None:
+    def take(self, request: HttpCall, place: list[bytes]) -> None:
         self.finish(place, self._returns.take(request))

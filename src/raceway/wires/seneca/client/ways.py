@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, OneAnswer
-from raceway.net.client.http_pool import HttpPool
+from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, Outgoing, Reply
+from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, ListenerReply, Outgoing
 from raceway.wires.seneca.ids import fresh_id
 
 # Largest HTTP body of an answer.
@@ -38,11 +38,11 @@ class Way(Protocol):
         """Return if the peer answers. Raises ConnectionLostError, RequestTimeoutError."""
         ...
 
-    async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
         ...
 
-    async def send(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send a message without expecting a result; the reply may be a refusal. Raises as `call`."""
         ...
 
@@ -56,21 +56,21 @@ def find_way(address: Address, options: Options) -> Way:
         raise ConfigError(
             "dialect", f"{options.dialect!r} is not available over {address.scheme}: use one of {', '.join(known)}"
         )
-    return Lines(address, options, dialect) if over_tcp else Http(address, options, dialect)
+    return LineCalls(address, options, dialect) if over_tcp else Http(address, options, dialect)
 
 
 class Http:
     """Calls over HTTP."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
-        self._pool = HttpPool(address, options, ANSWER_LIMIT)
+        self._pool = ClientHttpPool(address, options, ANSWER_LIMIT)
         self._dialect = dialect
         self._host = address.authority.encode()
         self._path = (address.path if address.path != "/" else "/act").encode()
         self.open = self.check = self._pool.open
         self.close = self._pool.close
 
-    async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         request = codec.http_request_bytes(codec.call_http(self._dialect, outgoing), self._host, self._path)
         response = await self._pool.call(request, outgoing.pattern or "", timeout_s)
         return codec.read_http_answer(self._dialect, response.status, response.headers, response.body)
@@ -78,21 +78,21 @@ class Http:
     send = call
 
 
-class _Answer(OneAnswer[Reply]):
+class _LineAnswer(OneAnswer[ListenerReply]):
     __slots__ = ()
 
-    def maybe_refusal(self, answer: Reply) -> RemoteError | None:
+    def maybe_refusal(self, answer: ListenerReply) -> RemoteError | None:
         """None: a failure is a Reply with details that an exception would lose."""
         return None
 
 
-class Lines:
+class LineCalls:
     """Calls as lines over one TCP connection that reconnects; answers are matched by id."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._keeper = Keeper(address, options, _open_lines, self._receive, _restore_nothing, self._lost)
         self._dialect, self._patience_s = dialect, options.patience_s
-        self._calls: Calls[Reply] = Calls(lambda: asyncio.get_running_loop().time())
+        self._calls: Calls[ListenerReply] = Calls(lambda: asyncio.get_running_loop().time())
         self._ticking: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
@@ -109,17 +109,17 @@ class Lines:
         """Ping. An npm instance answers the action itself, a bus with an error; either proves that it is alive."""
         await self.call(Outgoing(fresh_id(), fresh_id(), "", PING), self._patience_s)
 
-    async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         link = await self._ready_link()
-        answer = _Answer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
+        answer = _LineAnswer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
         self._calls.add(outgoing.id.encode(), answer)
         link.send(codec.call_line(self._dialect, outgoing))
         return await answer.result()
 
-    async def send(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+    async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send without confirmation: returns when the message was handed to the connection."""
         (await self._ready_link()).send(codec.call_line(self._dialect, outgoing))
-        return Reply(accepted=True)
+        return ListenerReply(accepted=True)
 
     async def _ready_link(self) -> Link:
         link = await self._keeper.link()

@@ -19,8 +19,8 @@ import msgspec
 from raceway.model.document import Members, with_member
 from raceway.model.envelope import encode_json
 from raceway.wires.seneca.codec.call import BARE, LEGACY, SEED, TCP, WEB, Call
-from raceway.wires.seneca.codec.failure import Failure, plain_error, wrapped_error
-from raceway.wires.seneca.codec.request import Refused
+from raceway.wires.seneca.codec.failure import CallFailure, plain_error, wrapped_error
+from raceway.wires.seneca.codec.request import NotACall
 from raceway.wires.seneca.codec.trk import Hops, completed
 
 # `version` is W's protocol version and `-` its default tag: both as npm's `seneca` 3.x writes them.
@@ -60,7 +60,7 @@ class Result(msgspec.Struct, gc=False):
     trace: bytes | None = None
 
 
-Outcome = Result | Failure
+Outcome = Result | CallFailure
 
 
 class HttpAnswer(NamedTuple):
@@ -93,7 +93,7 @@ def kind_of(payload: bytes) -> bytes:
 
 def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
     """Build the response to a call that waits for one."""
-    status = outcome.status if isinstance(outcome, Failure) else 200
+    status = outcome.status if isinstance(outcome, CallFailure) else 200
     # Never `meta$` in L: its client hands every member of the body to the caller as data.
     if call.dialect is LEGACY:
         return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), _legacy_body(outcome, stamp))
@@ -116,7 +116,7 @@ def several_http(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp
     return HttpAnswer(200, JSON_LINE, several_document(call, outcomes, stamp))
 
 
-def refusal_http(refused: Refused) -> HttpAnswer:
+def refusal_http(refused: NotACall) -> HttpAnswer:
     """Build the response to a request that is not a message. There is no call, so it carries no `meta$`."""
     body = encode_json({"code": refused.code, "message": refused.message, "seneca": True})
     return HttpAnswer(refused.status, JSON_LINE + refused.lines, body)
@@ -147,7 +147,7 @@ def header_value(text: str) -> bytes:
 
 
 def _legacy_body(outcome: Outcome, stamp: Stamp) -> bytes:
-    return wrapped_error(outcome, stamp.pattern) if isinstance(outcome, Failure) else outcome.payload or NULL
+    return wrapped_error(outcome, stamp.pattern) if isinstance(outcome, CallFailure) else outcome.payload or NULL
 
 
 def _bare_lines(call: Call, stamp: Stamp) -> bytes:
@@ -155,7 +155,7 @@ def _bare_lines(call: Call, stamp: Stamp) -> bytes:
 
 
 def _bare_body(outcome: Outcome) -> bytes:
-    return plain_error(outcome) if isinstance(outcome, Failure) else outcome.payload or NULL
+    return plain_error(outcome) if isinstance(outcome, CallFailure) else outcome.payload or NULL
 
 
 # ---- documents with meta data ---------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _bare_body(outcome: Outcome) -> bytes:
 
 def _document(outcome: Outcome, meta: bytes) -> bytes:
     """Put `meta$` beside the result or error. A result that is not an object goes into `array$`."""
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, CallFailure):
         return with_member(plain_error(outcome), b"meta$", meta)
     kind = kind_of(outcome.payload)
     if kind == b"{":
@@ -202,7 +202,7 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
         "custom": custom,
         "parents": msgspec.Raw(call.echo.parents),
         "trace": msgspec.Raw(trace),
-        "error": isinstance(outcome, Failure),
+        "error": isinstance(outcome, CallFailure),
         # `empty` tells null from `{}` at the caller: both are documents with nothing but `meta$`.
         "empty": True if _is_empty(outcome) else None,
         "pattern": stamp.pattern,
@@ -214,7 +214,7 @@ def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     """Encode a response in the protocol document's own form (S), which is also what a return path receives."""
     # The protocol document defines no error form: `error` and `empty` mean here what they mean in W.
     meta = _seed_meta(call, outcome.hops, stamp)
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, CallFailure):
         meta["error"] = True
     elif _is_empty(outcome):
         meta["empty"] = True
@@ -261,7 +261,7 @@ def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     origin = b"" if echo.origin is None else b',"origin":%b' % echo.origin
     track = b"" if echo.track is None else b',"track":%b' % echo.track
     sent = b"" if echo.client_sent is None else b'"client_sent":%b,' % echo.client_sent
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, CallFailure):
         # T: `res` is null whenever `error` is set.
         result = b'null,"error":%b' % wrapped_error(outcome, stamp.pattern)
     else:

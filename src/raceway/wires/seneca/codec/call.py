@@ -91,7 +91,7 @@ class Echo(msgspec.Struct, gc=False):
         return self.made
 
 
-class Told(msgspec.Struct, gc=False):
+class MetaFacts(msgspec.Struct, gc=False):
     """Meta data of a message in the terms of the protocol document. `custom` is None if the message names none.
     `parents` and `rtn` keep what has no field of its own, for a message that is forwarded in its own dialect."""
 
@@ -171,7 +171,7 @@ class Call(msgspec.Struct, gc=False):
         return maybe_text(self.members.get(key))
 
 
-def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None = None) -> Call:
+def make_call(dialect: Dialect, document: Members, told: MetaFacts, echo: Echo | None = None) -> Call:
     """Build a call from a document and its meta data. Raises TooLargeError for too much custom data."""
     # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
     beside = document.pop("custom$", None)
@@ -195,7 +195,7 @@ def _data_of(document: Members) -> Members:
     return {name: value for name, value in document.items() if name[-1:] != "$"}
 
 
-def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
+def _own_hops(told: MetaFacts) -> tuple[Hops, int, int | None]:
     """Return the hops including the request's own entry, at most MAX_HOPS; the number cut; the time the request was
     sent."""
     # A first request, or a dialect without `trk`: one entry; an unknown send time stays null so that indices keep.
@@ -211,7 +211,7 @@ def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
     return *limited(hops, told.mid), times[0] if times else None
 
 
-def _own_attributes(custom: Members, told: Told, hops_cut: int) -> bytes | None:
+def _own_attributes(custom: Members, told: MetaFacts, hops_cut: int) -> bytes | None:
     """Encode the attributes column. Raises TooLargeError."""
     remembered = _remembered(told, hops_cut)
     # Fast path: most calls carry the pattern only, and patterns repeat.
@@ -225,7 +225,7 @@ def _own_attributes(custom: Members, told: Told, hops_cut: int) -> bytes | None:
     return encoded_attributes(custom, told.unknown, remembered)
 
 
-def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
+def _remembered(told: MetaFacts, hops_cut: int) -> dict[str, str]:
     """Fields without a column, as `seneca.*` attributes."""
     remembered: dict[str, str] = {}
     if told.vin != VERSION_INCREMENT:

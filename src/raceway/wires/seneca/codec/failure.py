@@ -51,7 +51,7 @@ SENECA_CODES = {
 _STATUSES = {"invalid_message": 400, "invalid_json": 400, "too_large": 413}
 
 
-class Failure(msgspec.Struct):
+class CallFailure(msgspec.Struct):
     """A failed call. `is_seneca` marks Seneca's own errors, whose code is never wrapped. `custom` and `hops` as in
     Result."""
 
@@ -68,11 +68,11 @@ class Failure(msgspec.Struct):
         return _STATUSES.get(self.code, 500) if self.is_seneca else 500
 
 
-def not_found(members: Members) -> Failure:
+def not_found(members: Members) -> CallFailure:
     """No pattern matches the message."""
     # Verbatim the sentence of npm's `seneca`, which shows the message.
     shown = encode_json(members).decode()
-    return Failure(
+    return CallFailure(
         ACT_NOT_FOUND,
         f"seneca: No matching action pattern found for {shown}, and no default result provided "
         "(using a default$ property).",
@@ -80,42 +80,42 @@ def not_found(members: Members) -> Failure:
     )
 
 
-def failure_of(error: RacewayError, members: Members) -> Failure:
+def failure_of(error: RacewayError, members: Members) -> CallFailure:
     """Translate an error of the bus. One without a code on this wire is reported as unexpected, without its text."""
     code = error.maybe_entry(SENECA_CODES)
     # An internal fault: its text may name files or settings, which is for the log and not for a peer.
     if code is None:
-        return Failure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)
+        return CallFailure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)
     # One sentence for every kind of unknown receiver, as npm's `seneca` knows patterns only.
     if code == ACT_NOT_FOUND:
         return not_found(members)
     details = getattr(error, "details", None)
     # As npm's `seneca` marks its own timeouts.
     text = f"[TIMEOUT] {error}" if code == "action_timeout" else str(error)
-    return Failure(code, f"seneca: {text}", None if details is None else raw_of(details), is_seneca=True)
+    return CallFailure(code, f"seneca: {text}", None if details is None else raw_of(details), is_seneca=True)
 
 
 # ---- written --------------------------------------------------------------------------------------------------------
 
 
-def plain_error(failure: Failure) -> bytes:
+def plain_error(failure: CallFailure) -> bytes:
     """Encode the error document of W, S and bare, without `meta$`."""
     return encode_json(_told(failure))
 
 
-def failure_payload(failure: Failure) -> bytes:
+def failure_payload(failure: CallFailure) -> bytes:
     """Encode the payload of a failed response on the bus."""
     # The flag survives the journal, so that a reader in another dialect knows whether to wrap the code.
     return encode_json(_told(failure) | {"seneca": True} if failure.is_seneca else _told(failure))
 
 
-def _told(failure: Failure) -> dict[str, Any]:
+def _told(failure: CallFailure) -> dict[str, Any]:
     """The members that every form of an error has."""
     told: dict[str, Any] = {"message": failure.message, "code": failure.code}
     return told if failure.details is None else told | {"details": failure.details}
 
 
-def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
+def wrapped_error(failure: CallFailure, pattern: str | None) -> bytes:
     """Encode the error object of L and T."""
     # Seneca's own errors keep their code at the top level; only an action's error is wrapped.
     if failure.is_seneca:
@@ -149,18 +149,18 @@ def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
 # ---- read -----------------------------------------------------------------------------------------------------------
 
 
-def read_failure(document: Members) -> Failure:
+def read_failure(document: Members) -> CallFailure:
     """Read an error object of any dialect. A wrapped one is unwrapped to the action's own code and message."""
     code = maybe_text(document.get("code")) or ACT_EXECUTE
     # `msg` is eraro's older name for `message`; npm's `seneca` writes both.
     message = maybe_text(document.get("message")) or maybe_text(document.get("msg")) or code
     details = document.get("details")
     if code != ACT_EXECUTE or not is_true(document.get("seneca")):
-        return Failure(code, message, _maybe_told(details), is_true(document.get("seneca")))
+        return CallFailure(code, message, _maybe_told(details), is_true(document.get("seneca")))
     inner = maybe_members(details) or {}
     # The action's own error stands in `details.orig$` and in `orig`; either may be missing.
     original = maybe_members(inner.get("orig$")) or maybe_members(document.get("orig")) or {}
-    return Failure(
+    return CallFailure(
         maybe_text(original.get("code")) or ACT_EXECUTE,
         maybe_text(inner.get("message")) or maybe_text(original.get("message")) or message,
         _maybe_told(original.get("details")),
@@ -172,9 +172,9 @@ def _maybe_told(details: Raw | None) -> Raw | None:
     return None if details is None or bytes(details) == b"null" else details
 
 
-def read_failure_payload(payload: bytes, code: str) -> Failure:
+def read_failure_payload(payload: bytes, code: str) -> CallFailure:
     """Read what `failure_payload` wrote; any other payload becomes the message."""
     try:
         return read_failure(read_members(payload))
     except MalformedError:
-        return Failure(code, payload.decode("utf-8", "replace"))
+        return CallFailure(code, payload.decode("utf-8", "replace"))

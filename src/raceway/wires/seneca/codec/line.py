@@ -25,7 +25,17 @@ from raceway.model.document import (
     read_members,
 )
 from raceway.model.envelope import encode_json
-from raceway.wires.seneca.codec.call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, Told, make_call, split_id
+from raceway.wires.seneca.codec.call import (
+    SEED_LINE,
+    TCP,
+    UNKNOWN_SENDER,
+    Call,
+    Echo,
+    Fresh,
+    MetaFacts,
+    make_call,
+    split_id,
+)
 from raceway.wires.seneca.codec.failure import failure_of
 from raceway.wires.seneca.codec.meta import Side, Wrapper, seed_meta, wrapper
 from raceway.wires.seneca.codec.request import maybe_meta, read_seed, read_time, version_of
@@ -139,7 +149,7 @@ def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> 
     beside = line.side or NO_SIDE
     # `id` counts, not the ids in `msg$`: npm's listeners read nothing else.
     mid, cid = split_id(line.id, fresh)
-    told = Told(
+    told = MetaFacts(
         mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
         sent_ms=None if sent is ABSENT else read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
     )  # fmt: skip

@@ -35,7 +35,7 @@ from raceway.wires.seneca.codec.answer import (
     one_line,
 )
 from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, VERSION_INCREMENT, WEB, Dialect, Headers
-from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, Failure, read_failure
+from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, CallFailure, read_failure
 from raceway.wires.seneca.codec.meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
 from raceway.wires.seneca.codec.request import merged_custom, read_time
 from raceway.wires.seneca.codec.trk import Hops, completed, parents_of, read_trace, read_trk, with_children
@@ -208,7 +208,7 @@ def _wrapped(outgoing: Outgoing) -> dict[str, Any]:
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-class Reply(msgspec.Struct, gc=False):
+class ListenerReply(msgspec.Struct, gc=False):
     """A listener's response; fields its dialect does not have are None.
 
     `payload` is an object, an array or null. `hops` is `trk` of a responder that keeps it, `children` are the calls
@@ -217,7 +217,7 @@ class Reply(msgspec.Struct, gc=False):
     """
 
     payload: bytes = NULL
-    failure: Failure | None = None
+    failure: CallFailure | None = None
     mid: str | None = None
     cid: str | None = None
     rid: str | None = None
@@ -228,10 +228,10 @@ class Reply(msgspec.Struct, gc=False):
     received_ms: int | None = None
     answered_ms: int | None = None
     accepted: bool = False
-    several: tuple[Reply, ...] = ()
+    several: tuple[ListenerReply, ...] = ()
 
 
-def filled_hops(hops: Hops, sid: str, mid: str, reply: Reply, stamp: Stamp) -> Hops:
+def filled_hops(hops: Hops, sid: str, mid: str, reply: ListenerReply, stamp: Stamp) -> Hops:
     """The hops of an answered request: the responder's own, or, if it keeps none, completed from the stamp."""
     if reply.hops is not None:
         return reply.hops
@@ -239,18 +239,18 @@ def filled_hops(hops: Hops, sid: str, mid: str, reply: Reply, stamp: Stamp) -> H
     return with_children(hops, [reply.children]) if reply.children else hops
 
 
-def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> Reply:
+def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> ListenerReply:
     """Read an HTTP response. `dialect` is that of the request; a listener of unknown kind shows its dialect by its
     response."""
     # S: 202 `{}` says that the response comes by the return path, or that none is wanted.
     if dialect is SEED and status == 202:
-        return Reply(accepted=True)
+        return ListenerReply(accepted=True)
     document = _maybe_document(body)
     tells_meta = dialect is not LEGACY and dialect is not BARE
     if document is not None and tells_meta and (meta := _maybe_meta(document)) is not None:
         # W and S: `meta$.error` decides, not the status.
         return _with_meta(document, meta)
-    reply = Reply(body.strip()) if document is not None else _not_an_object(body, status)
+    reply = ListenerReply(body.strip()) if document is not None else _not_an_object(body, status)
     if dialect is not WEB:
         _take_legacy(reply, status, headers, document)
     # W: npm's client reports an empty body, null or text as result_not_objarr, and so does this one.
@@ -276,7 +276,7 @@ def _maybe_meta(document: Members) -> ReplyMeta | None:
     return None if members is None else reply_meta.read_members(members)[0]
 
 
-def _not_an_object(body: bytes, status: int) -> Reply:
+def _not_an_object(body: bytes, status: int) -> ListenerReply:
     """Read a body that is not an object: an array or null is a result, anything else a failure."""
     try:
         return _plain(read_value(body) if body.strip() else None)
@@ -284,19 +284,19 @@ def _not_an_object(body: bytes, status: int) -> Reply:
         return _no_result(status)
 
 
-def _no_result(status: int) -> Reply:
+def _no_result(status: int) -> ListenerReply:
     """A response that is neither object nor array."""
     message = f"seneca: result is neither an object nor an array (status {status})."
-    return Reply(failure=Failure(RESULT_NOT_OBJARR, message, is_seneca=True))
+    return ListenerReply(failure=CallFailure(RESULT_NOT_OBJARR, message, is_seneca=True))
 
 
-def _take_legacy(reply: Reply, status: int, headers: Headers, document: Members | None) -> None:
+def _take_legacy(reply: ListenerReply, status: int, headers: Headers, document: Members | None) -> None:
     """Complete a response from its status and `seneca-*` headers. Any status but 200 is an error."""
     # npm's L client: another 2xx with a JSON body counts as an error too.
     if status != 200 and document is not None:
         reply.failure = read_failure(document)
     elif status != 200 and reply.failure is None:
-        reply.failure = Failure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
+        reply.failure = CallFailure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
     accept = headers.get(b"seneca-accept")
     reply.rid = accept.decode("utf-8", "replace") if accept else None
     reply.mid, reply.cid = _maybe_ids((headers.get(b"seneca-id") or b"").decode("utf-8", "replace"))
@@ -317,15 +317,15 @@ def _maybe_ids(identity: str) -> tuple[str | None, str | None]:
     return mid or None, cid.partition("/")[0] or None
 
 
-def _plain(value: Raw | None) -> Reply:
+def _plain(value: Raw | None) -> ListenerReply:
     """A result without meta data."""
     payload = NULL if value is None else bytes(value)
     if kind_of(payload) in (b"{", b"[", b""):
-        return Reply(payload)
+        return ListenerReply(payload)
     return _no_result(200)
 
 
-def _with_meta(document: Members, meta: ReplyMeta) -> Reply:
+def _with_meta(document: Members, meta: ReplyMeta) -> ListenerReply:
     """Read a response with `meta$` of either spelling."""
     document.pop("meta$", None)
     reply = _several(document) if meta.multiple else _result(document, meta)
@@ -342,26 +342,26 @@ def _with_meta(document: Members, meta: ReplyMeta) -> Reply:
     return reply
 
 
-def _result(data: Members, meta: ReplyMeta) -> Reply:
+def _result(data: Members, meta: ReplyMeta) -> ListenerReply:
     """The result or error beside `meta$`."""
     if meta.error:
-        return Reply(failure=read_failure(data))
+        return ListenerReply(failure=read_failure(data))
     # W since 3.11 and S: an array result, so that `meta$` has a place beside it.
     if "array$" in data:
         return _plain(data["array$"])
-    return Reply(NULL if meta.empty else encode_json(data))
+    return ListenerReply(NULL if meta.empty else encode_json(data))
 
 
-def _several(document: Members) -> Reply:
+def _several(document: Members) -> ListenerReply:
     """The responses to a call with `multiple`, each a complete document."""
     documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
-    return Reply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
+    return ListenerReply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
 
 
-def read_answer_line(line: bytes) -> Reply | None:
+def read_answer_line(line: bytes) -> ListenerReply | None:
     """Read a response line; None for a line that is not a response. Raises MalformedError if it is not a JSON
     object."""
     check_text(line)
@@ -375,13 +375,13 @@ def read_answer_line(line: bytes) -> Reply | None:
     return _maybe_response(document)
 
 
-def _wrapped_reply(line: WrappedReply) -> Reply:
+def _wrapped_reply(line: WrappedReply) -> ListenerReply:
     """Read a T response line."""
     if line.error is ABSENT or bytes(line.error) in _NO_ERRORS:
         reply = _plain(line.res)
     else:
         # An `error` that is not an object, such as a string, becomes the message.
-        reply = Reply(failure=read_failure(maybe_members(line.error) or {"message": line.error}))
+        reply = ListenerReply(failure=read_failure(maybe_members(line.error) or {"message": line.error}))
     reply.mid, reply.cid = _maybe_ids(line.id)
     reply.rid = line.accept or None
     if line.time is not None:
@@ -390,7 +390,7 @@ def _wrapped_reply(line: WrappedReply) -> Reply:
     return reply
 
 
-def read_returned(body: bytes) -> Reply:
+def read_returned(body: bytes) -> ListenerReply:
     """Read a response POSTed to a return path. Raises MalformedError for anything else."""
     reply = _maybe_response(read_members(body))
     if reply is None:
@@ -398,7 +398,7 @@ def read_returned(body: bytes) -> Reply:
     return reply
 
 
-def _maybe_response(document: Members) -> Reply | None:
+def _maybe_response(document: Members) -> ListenerReply | None:
     """Read a document that says `res: true`; None for a request."""
     # Protocol document: without `res` a document is a request.
     meta = _maybe_meta(document)

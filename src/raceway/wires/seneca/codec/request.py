@@ -37,7 +37,7 @@ from raceway.wires.seneca.codec.call import (
     Echo,
     Fresh,
     Headers,
-    Told,
+    MetaFacts,
     make_call,
     split_id,
 )
@@ -55,7 +55,7 @@ _MAX_PARAMETERS = 1000
 _MAX_PARENTS_BYTES = 32 * 1024
 
 
-class Refused(msgspec.Struct, frozen=True):
+class NotACall(msgspec.Struct, frozen=True):
     """A request that is not a call. `lines` are the headers by which an L client identifies its call."""
 
     status: int
@@ -64,12 +64,12 @@ class Refused(msgspec.Struct, frozen=True):
     lines: bytes = b""
 
 
-def too_large(limit: int) -> Refused:
+def too_large(limit: int) -> NotACall:
     """A body over the limit."""
-    return Refused(413, "too_large", f"seneca: message exceeds {limit} bytes")
+    return NotACall(413, "too_large", f"seneca: message exceeds {limit} bytes")
 
 
-def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | Refused:
+def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
     """Read a request to `/act`. Header names are lower case. `query` is merged over the body, as npm's listeners do."""
     try:
         document = _with_query(body, query) if query else read_members(body)
@@ -80,9 +80,9 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
         return call
     except DocumentError as error:
         # An L client drops a response without its id and origin, errors included.
-        return Refused(400, error.seneca_code, error.reason, legacy_lines(headers))
+        return NotACall(400, error.seneca_code, error.reason, legacy_lines(headers))
     except TooLargeError as error:
-        return Refused(413, error.code, f"seneca: {error}", legacy_lines(headers))
+        return NotACall(413, error.code, f"seneca: {error}", legacy_lines(headers))
 
 
 def _with_query(body: bytes, query: bytes) -> Members:
@@ -132,7 +132,7 @@ def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Ca
     mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     # `sync` stays true: L does not send it, an asynchronous call looks like any other.
-    told = Told(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
+    told = MetaFacts(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
     return make_call(LEGACY, document, told, Echo(identity, origin, track, sent))
 
 
@@ -179,7 +179,7 @@ def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Memb
     if meta.res:
         raise DocumentError("invalid_message", "seneca: expected a request, not a response")
     rtn = meta.rtn or {}
-    told = Told(
+    told = MetaFacts(
         # Where the ids disagree, `mid` and `cid` win in S, `id` wins in W.
         mid=_first_part(meta.mid or meta.id) or fresh(),
         cid=_first_part(meta.cid or meta.id.partition("/")[2]) or fresh(),
@@ -221,7 +221,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     """Read long meta data."""
     mid, _, rest = meta.id.partition("/")
     parents = read_parents(meta.parents)
-    told = Told(
+    told = MetaFacts(
         mid=mid or _first_part(meta.mi or meta.mid) or fresh(),
         cid=_first_part(rest) or _first_part(meta.tx or meta.cid) or fresh(),
         sid=meta.instance or agent,
@@ -239,7 +239,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told), software=bytes(meta.seneca)))
 
 
-def _with_sender(meta: WebMeta, told: Told) -> bytes:
+def _with_sender(meta: WebMeta, told: MetaFacts) -> bytes:
     """Build the call chain for the action: the sender's own call, then its callers (W: newest first)."""
     # A call is [pattern, id, instance, tag, version, start, end, sync, action]; `end` is not known yet.
     own = encode_json(

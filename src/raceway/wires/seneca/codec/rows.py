@@ -49,8 +49,8 @@ from raceway.wires.seneca.codec.custom import (
     texts_of,
     unknown_of,
 )
-from raceway.wires.seneca.codec.failure import Failure, failure_of, failure_payload, read_failure_payload
-from raceway.wires.seneca.codec.outgoing import Outgoing, Reply
+from raceway.wires.seneca.codec.failure import CallFailure, failure_of, failure_payload, read_failure_payload
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing
 from raceway.wires.seneca.codec.patterns import Pattern
 from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, started
@@ -58,7 +58,7 @@ from raceway.wires.seneca.codec.trk import Hops, started
 DATA, DATA_BASE64 = "data", "data_base64"
 
 
-class Form(Enum):
+class PayloadForm(Enum):
     """The form of a payload before it became a document."""
 
     DOCUMENT = "document"
@@ -67,7 +67,7 @@ class Form(Enum):
     BYTES = "bytes"
 
 
-def document_of(payload: bytes) -> tuple[bytes, Form]:
+def document_of(payload: bytes) -> tuple[bytes, PayloadForm]:
     """Convert a payload of another wire to a document."""
     try:
         value = bytes(read_value(payload))
@@ -75,19 +75,19 @@ def document_of(payload: bytes) -> tuple[bytes, Form]:
         return _wrapped(payload)
     # An object goes as it is, whatever its keys; only other JSON needs a wrapper.
     if kind_of(value) == b"{":
-        return value, Form.DOCUMENT
-    return b'{"data":%b}' % value, Form.JSON
+        return value, PayloadForm.DOCUMENT
+    return b'{"data":%b}' % value, PayloadForm.JSON
 
 
-def _wrapped(payload: bytes) -> tuple[bytes, Form]:
+def _wrapped(payload: bytes) -> tuple[bytes, PayloadForm]:
     """Wrap a payload that is not JSON."""
     try:
-        return encode_json({DATA: payload.decode()}), Form.TEXT
+        return encode_json({DATA: payload.decode()}), PayloadForm.TEXT
     except UnicodeDecodeError:
-        return encode_json({DATA_BASE64: b64encode(payload).decode()}), Form.BYTES
+        return encode_json({DATA_BASE64: b64encode(payload).decode()}), PayloadForm.BYTES
 
 
-def payload_of(document: bytes, form: Form) -> bytes:
+def payload_of(document: bytes, form: PayloadForm) -> bytes:
     """Convert a response for a requester of another wire whose request had this form."""
     if kind_of(document) != b"{":
         return document
@@ -99,9 +99,9 @@ def payload_of(document: bytes, form: Form) -> bytes:
     if DATA_BASE64 in members:
         return _maybe_bytes(members[DATA_BASE64]) or document
     # A requester that sent an object gets an object, even one that consists of `data`.
-    if DATA not in members or form not in (Form.JSON, Form.TEXT):
+    if DATA not in members or form not in (PayloadForm.JSON, PayloadForm.TEXT):
         return document
-    text = maybe_text(members[DATA]) if form is Form.TEXT else None
+    text = maybe_text(members[DATA]) if form is PayloadForm.TEXT else None
     return bytes(members[DATA]) if text is None else text.encode()
 
 
@@ -120,7 +120,7 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 def outcome_of(batch: Batch, row: int) -> Outcome:
     """Read the response in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the
     batch is complete."""
-    reply: Reply | None = batch.item("source", row)
+    reply: ListenerReply | None = batch.item("source", row)
     payload, error = batch.item("payload", row) or b"", None if batch.error is None else batch.item("error", row)
     # Fast path: the reply is still in memory, so its row need not be decoded.
     if reply is not None and error is None:
@@ -152,13 +152,13 @@ def _maybe_raw(column: bytes | None) -> Raw | None:
     return None if column is None else Raw(column)
 
 
-def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
+def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> CallFailure:
     """Convert a failed response of another wire."""
     # MB alone has a defined error document; elsewhere the payload is free text.
     told = maybe_failure(payload) if wire == MB else None
     if told is None:
-        return Failure(code, payload.decode("utf-8", "replace") or code)
-    return Failure(told.code, told.message, None if told.details is None else raw_of(told.details))
+        return CallFailure(code, payload.decode("utf-8", "replace") or code)
+    return CallFailure(told.code, told.message, None if told.details is None else raw_of(told.details))
 
 
 def _foreign_custom(batch: Batch, row: int) -> Members:
@@ -175,18 +175,18 @@ def _foreign_custom(batch: Batch, row: int) -> Members:
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Answer(NamedTuple):
+class ReplyRow(NamedTuple):
     """A reply and what its row needs. `form` is that of a request from another wire; None: from Seneca. `noted` are
     further attributes."""
 
-    reply: Reply
+    reply: ListenerReply
     message_id: bytes
     hops: Callable[[], Hops | None]
-    form: Form | None = None
+    form: PayloadForm | None = None
     noted: Mapping[str, str] = NOTHING
 
 
-def answer_batch(answers: Sequence[Answer]) -> Batch:
+def answer_batch(answers: Sequence[ReplyRow]) -> Batch:
     """Return the rows of services' replies, with the replies as their source. The batch is not completed yet."""
     cells = [_answer_cells(answer) for answer in answers]
     batch = Batch(
@@ -204,7 +204,7 @@ def answer_batch(answers: Sequence[Answer]) -> Batch:
 _Cells = tuple[bytes, bytes | None, bytes | None]
 
 
-def _answer_cells(answer: Answer) -> _Cells:
+def _answer_cells(answer: ReplyRow) -> _Cells:
     """Return payload, error and attributes of a row."""
     reply, failure, attributes = answer.reply, answer.reply.failure, None
     if reply.custom or reply.trace is not None or answer.noted:
@@ -220,7 +220,7 @@ def _answer_cells(answer: Answer) -> _Cells:
     return reply.payload if form is None else payload_of(reply.payload, form), None, attributes
 
 
-def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) -> None:
+def _complete(answers: Sequence[ReplyRow], cells: Sequence[_Cells], batch: Batch) -> None:
     """Encode the columns that a Seneca requester does not read."""
     batch.encoding = JSON_ENCODING
     batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
@@ -234,7 +234,7 @@ def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) 
 
 def outgoing_of(
     batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int, pattern: str | None = None
-) -> tuple[Outgoing, Form]:
+) -> tuple[Outgoing, PayloadForm]:
     """Convert a row of any wire to a request for a service attached with a pin. `keys` are the members that a message
     to the pin must have; `pattern` is the pin's text, for a message that names none.
 
@@ -242,7 +242,7 @@ def outgoing_of(
     written. The bus itself serves its return path and its wish for several responses, so neither is forwarded.
     """
     if batch.item("wire", row) == SENECA:
-        return _own_outgoing(batch, row, keys, now_ms, pattern), Form.DOCUMENT
+        return _own_outgoing(batch, row, keys, now_ms, pattern), PayloadForm.DOCUMENT
     document, form = document_of(batch.item("payload", row) or b"")
     # A request needs ids without `/`; a flow's first message is its own correlation id.
     mid, sent_ms = _safe_id(batch.item("message_id", row)) or fresh(), batch.item("sent_ms", row)

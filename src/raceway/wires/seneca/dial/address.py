@@ -21,7 +21,7 @@ _HTTP_DIALECTS = {"L": Dialect.LEGACY, "W": Dialect.WEB, "S": Dialect.SEED, "aut
 _LINE_DIALECTS = {"T": Dialect.TCP, "S": Dialect.SEED_LINE, "auto": Dialect.TCP}
 
 
-class Address(NamedTuple):
+class ServiceAddress(NamedTuple):
     """A parsed address. `host` is the authority as written, for the Host header; `dialect` is None if it is unknown."""
 
     url: str
@@ -41,7 +41,7 @@ class Address(NamedTuple):
         return ssl.create_default_context() if self.scheme == "https" else None
 
 
-def parse_address(url: str, dialect: str = "auto") -> Address:
+def parse_address(url: str, dialect: str = "auto") -> ServiceAddress:
     """Parse an address. Raises MalformedError, naming what is wrong."""
     try:
         parts = urlsplit(url)
@@ -65,7 +65,7 @@ def parse_address(url: str, dialect: str = "auto") -> Address:
         raise MalformedError(f"dialect {named!r} is not available over {parts.scheme}: use one of {', '.join(known)}")
     path = parts.path if parts.path not in ("", "/") or parts.query else DEFAULT_PATH
     path += f"?{parts.query}" if parts.query else ""
-    return Address(
+    return ServiceAddress(
         url=parts._replace(fragment="").geturl(),
         scheme=parts.scheme,
         target=Target(parts.hostname, port),

@@ -22,9 +22,9 @@ from raceway.errors import (
 )
 from raceway.net.outgoing.allowed import Target
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import LineReceiver, Reply, read_answer_line
+from raceway.wires.seneca.codec.hub import LineReceiver, ListenerReply, read_answer_line
 
-Answered = Callable[[Reply | RacewayError], None]
+Answered = Callable[[ListenerReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
 SMALL_READ = 4096
 # Interval of the deadline check. Callers have deadlines of their own, which come first, so it may be coarse.
@@ -49,14 +49,14 @@ class _Call:
         self.key, self.line, self.answered, self.ends_s = key, line, answered, ends_s
         self.is_over = False
 
-    def end(self, result: Reply | RacewayError) -> None:
+    def end(self, result: ListenerReply | RacewayError) -> None:
         """Report the result, once."""
         if not self.is_over:
             self.is_over = True
             self.answered(result)
 
 
-class _Connection(asyncio.Protocol):
+class _LinkConnection(asyncio.Protocol):
     """The connection of a link."""
 
     def __init__(self, link: LineLink) -> None:
@@ -109,7 +109,7 @@ class LineLink:
     def __init__(self, target: Target, loop: asyncio.AbstractEventLoop, turn: Turn, limits: LineLimits) -> None:
         self.target, self.limits = target, limits
         self._loop, self.turn = loop, turn
-        self._connection: _Connection | None = None
+        self._connection: _LinkConnection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._unsent: deque[_Call] = deque()
         self._unsent_bytes = 0
@@ -150,7 +150,7 @@ class LineLink:
                 self._loop.call_soon(told, None)
             return
 
-        def settle(result: Reply | RacewayError) -> None:
+        def settle(result: ListenerReply | RacewayError) -> None:
             told(result if isinstance(result, RacewayError) else None)
 
         self._wait(_Call("", line, settle, inf))
@@ -188,7 +188,7 @@ class LineLink:
         if outbox and self._connection is not None and self._connection.transport is not None:
             self._connection.transport.write(b"".join(outbox))
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: ListenerReply) -> None:
         """End the call that a reply answers; a late or unknown one is ignored."""
         call = self._open.pop(f"{reply.mid}/{reply.cid}", None)
         if call is not None:
@@ -205,7 +205,7 @@ class LineLink:
         """Connect and send the queued calls, or fail them."""
         try:
             async with asyncio.timeout(self.limits.connect_s):
-                await self._loop.create_connection(lambda: _Connection(self), self.target.host, self.target.port)
+                await self._loop.create_connection(lambda: _LinkConnection(self), self.target.host, self.target.port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
             self._refuse_unsent(UnreachableError(str(self.target), str(error) or type(error).__name__))
         else:
@@ -216,7 +216,7 @@ class LineLink:
         finally:
             self._opening = None
 
-    def made(self, connection: _Connection) -> None:
+    def made(self, connection: _LinkConnection) -> None:
         """Adopt a new connection."""
         self._connection = connection
 
@@ -229,7 +229,7 @@ class LineLink:
             self._write(call.line)
             if not call.key:
                 # A line without a response is done when it was written.
-                call.end(Reply())
+                call.end(ListenerReply())
             else:
                 self._open[call.key] = call
 
@@ -239,7 +239,7 @@ class LineLink:
         for call in unsent:
             call.end(error)
 
-    def lost(self, connection: _Connection, reason: str) -> None:
+    def lost(self, connection: _LinkConnection, reason: str) -> None:
         """Fail the calls in flight: the connection is closed."""
         if connection is not self._connection:
             return

@@ -41,12 +41,12 @@ from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
 from raceway.wires.seneca.codec.custom import PARENTS
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE
 from raceway.wires.seneca.codec.hub import (
-    Answer,
     Call,
-    Failure,
-    Form,
+    CallFailure,
+    ListenerReply,
     Outgoing,
-    Reply,
+    PayloadForm,
+    ReplyRow,
     Stamp,
     answer_batch,
     failure_of,
@@ -91,9 +91,9 @@ class Answerer(Peer):
         self.runtime, self.pin = door.runtime, pin
         self._door = door
         self._timeout_ms, self._message_limit = timeout_ms, message_limit
-        self._answers: list[Answer] = []
+        self._answers: list[ReplyRow] = []
 
-    def respond(self, answer: Answer) -> None:
+    def respond(self, answer: ReplyRow) -> None:
         """Queue a response; those of one turn become one batch."""
         if not self._answers:
             self.runtime.turn.gather(self._respond)
@@ -106,13 +106,13 @@ class Answerer(Peer):
         answers, self._answers = self._answers, []
         self.put_down(answers)
 
-    def put_down(self, answers: list[Answer], refusal: RacewayError | None = None) -> None:
+    def put_down(self, answers: list[ReplyRow], refusal: RacewayError | None = None) -> None:
         """Store responses. `refusal` is the reason no service was asked, if none was."""
         # If they cannot be stored, the broker tells the requesters.
         self._door.perform(self, Respond(answer_batch(answers), refusal))
 
     @abstractmethod
-    def in_turn(self) -> list[Service]:
+    def in_turn(self) -> list[AttachedService]:
         """Return the services that can be asked, in the order in which to try them."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Answerer(Peer):
         else:
             self._ask(request, batch, row, services)
 
-    def _ask(self, request: Pending, batch: Batch, row: int, services: list[Service]) -> None:
+    def _ask(self, request: Pending, batch: Batch, row: int, services: list[AttachedService]) -> None:
         """Forward a request to the first of `services` that can be reached."""
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
         outgoing, form = self._maybe_same(batch.item("source", row)), None
@@ -163,7 +163,7 @@ class Answerer(Peer):
             sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
         )  # fmt: skip
 
-    def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
+    def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, PayloadForm]:
         """Build the request from a row. A message of another wire gets its masked id: the sender's own is internal to
         the bus."""
         keys = {} if self._is_matched_by(batch, row) else self._keys(batch.item("topic", row).decode())
@@ -205,15 +205,15 @@ class Attempt:
         answerer: Answerer,
         request: Pending,
         outgoing: Outgoing,
-        form: Form | None,
+        form: PayloadForm | None,
         hops: Hops,
-        services: Iterator[Service],
+        services: Iterator[AttachedService],
         timeout_s: float,
     ) -> None:
         self._answerer, self._masked_id, self._mid = answerer, request.forwarded_id, request.message_id.decode()
         self._outgoing, self._form, self._hops = outgoing, form, hops
         self._services, self._timeout_s = services, timeout_s
-        self._service: Service | None = None
+        self._service: AttachedService | None = None
         self._handed_ms = 0
 
     def go_on(self, because: RacewayError | None) -> None:
@@ -232,14 +232,14 @@ class Attempt:
         """Fail without asking a service; reported later, never synchronously."""
         self._answerer.runtime.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
-    def _answered(self, reply: Reply | RacewayError) -> None:
+    def _answered(self, reply: ListenerReply | RacewayError) -> None:
         """Handle a service's reply or failure."""
         assert self._service is not None
         line = self._service.line
         # Fast path: a reply from a service that is up changes nothing.
-        if type(reply) is not Reply or line.state != "up":
+        if type(reply) is not ListenerReply or line.state != "up":
             line.note(reply)
-        if isinstance(reply, Reply):
+        if isinstance(reply, ListenerReply):
             self._respond(reply)
         # Nothing was sent, so another service may be asked without running the action twice.
         elif isinstance(reply, UnreachableError | BusyError):
@@ -257,7 +257,7 @@ class Attempt:
             return ConnectionLostError(pin, "closed by the service before it responded")
         return BusyError(f"too many calls are queued for {pin}") if isinstance(error, BusyError) else error
 
-    def _respond(self, reply: Reply, refusal: RacewayError | None = None) -> None:
+    def _respond(self, reply: ListenerReply, refusal: RacewayError | None = None) -> None:
         """Hand on a reply, with responder and times filled in where it has none."""
         if not reply.rid:
             reply.rid = self._service.line.address.url if self._service is not None else self._answerer.id
@@ -265,13 +265,13 @@ class Attempt:
         if not is_timed:
             reply.received_ms, reply.answered_ms = self._handed_ms, self._now_ms()
         hops = partial(self._filled_hops, reply)
-        answer = Answer(reply, self._masked_id, hops, self._form, NOTHING if is_timed else _TIMED_BY_BUS)
+        answer = ReplyRow(reply, self._masked_id, hops, self._form, NOTHING if is_timed else _TIMED_BY_BUS)
         if refusal is None:
             self._answerer.respond(answer)
         else:
             self._answerer.put_down([answer], refusal)
 
-    def _filled_hops(self, reply: Reply) -> Hops:
+    def _filled_hops(self, reply: ListenerReply) -> Hops:
         """Return the hops for the journal: with the requester's own id instead of the masked one."""
         stamp = Stamp(reply.rid or "", reply.received_ms or 0, reply.answered_ms or 0)
         hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
@@ -285,15 +285,15 @@ class Attempt:
         return self._answerer.runtime.clock_us() // 1000
 
 
-def _failed(error: RacewayError) -> Reply:
+def _failed(error: RacewayError) -> ListenerReply:
     """Build the reply for a service that gave none, or none that can be read."""
     # These have codes of their own on this wire; for any other the caller sees a failed action.
     if isinstance(error, BusyError | RequestTimeoutError):
-        return Reply(failure=failure_of(error, {}))
-    return Reply(failure=Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
+        return ListenerReply(failure=failure_of(error, {}))
+    return ListenerReply(failure=CallFailure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
 
 
-class Service(Answerer):
+class AttachedService(Answerer):
     """An attached service: an observer of its pin's topics, and a responder if all services are asked."""
 
     def __init__(self, door: Door, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
@@ -325,7 +325,7 @@ class Service(Answerer):
         """Park a message that was not accepted."""
         self._door.perform(self, Park(parcel.batch, parcel.row, self.line.address.url, reason))
 
-    def in_turn(self) -> list[Service]:
+    def in_turn(self) -> list[AttachedService]:
         """Return the service itself, if its dialect is known."""
         return [self] if self.line.dialect is not None else []
 
@@ -345,7 +345,7 @@ class PinGroup(Answerer):
     def __init__(self, door: Door, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
         super().__init__(door, pin, timeout_ms, message_limit)
         self.name, self.description = pin.text, "Seneca services"
-        self.services: list[Service] = []
+        self.services: list[AttachedService] = []
         self._pins = pins
         self._turn = 0
 
@@ -361,7 +361,7 @@ class PinGroup(Answerer):
         """Return a service that was not probed yet, if any."""
         return next((service.line for service in self.services if service.line.state == "unknown"), None)
 
-    def in_turn(self) -> list[Service]:
+    def in_turn(self) -> list[AttachedService]:
         """Return the services with a known dialect, beginning with the next in rotation; those that are down only if no
         other is left."""
         services = [service for service in self.services if service.line.dialect is not None]

@@ -23,7 +23,7 @@ from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.courier import Courier, Parcel, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.wires.seneca.codec.hub import HttpRequest, http_request_bytes
-from raceway.wires.seneca.dial.address import Address, parse_address
+from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.service import maybe_not_taken
 
 log = structlog.get_logger("raceway.dial")
@@ -39,7 +39,7 @@ class _Pool(NamedTuple):
     """The connections to one return path."""
 
     pool: HttpPool
-    address: Address
+    address: ServiceAddress
 
 
 class ReturnPeer(Peer):

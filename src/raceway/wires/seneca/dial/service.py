@@ -15,26 +15,26 @@ import structlog
 
 from raceway import config
 from raceway.errors import MalformedError, RacewayError, UnreachableError
-from raceway.net.codec.http_stream import Response
+from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.courier import NotTaken, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.net.turn import Turn
 from raceway.wires.seneca.codec.hub import (
     Dialect,
+    ListenerReply,
     Outgoing,
-    Reply,
     call_http,
     call_line,
     http_request_bytes,
     raw_members,
     read_http_answer,
 )
-from raceway.wires.seneca.dial.address import Address
+from raceway.wires.seneca.dial.address import ServiceAddress
 from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
 
 log = structlog.get_logger("raceway.dial")
 
-Answered = Callable[[Reply | RacewayError], None]
+Answered = Callable[[ListenerReply | RacewayError], None]
 State = Literal["up", "down", "unknown"]
 # Shortest interval between two log events about failed calls of one service.
 LOG_S = 1.0
@@ -57,7 +57,9 @@ class Transport(Protocol):
 class OverHttp:
     """Calls over HTTP."""
 
-    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+    def __init__(
+        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+    ) -> None:
         limits = PoolLimits(
             connections=settings.connections,
             waiting=settings.waiting,
@@ -77,7 +79,7 @@ class OverHttp:
     def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
         """Send a request; `answered` gets the reply."""
 
-        def read(response: Response | RacewayError) -> None:
+        def read(response: HttpReply | RacewayError) -> None:
             answered(response if isinstance(response, RacewayError) else read_response(dialect, response))
 
         self.pool.send(self._request(dialect, outgoing), timeout_s, read)
@@ -85,7 +87,7 @@ class OverHttp:
     def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """Send a message without a reply; any 2xx accepts it."""
 
-        def read(response: Response | RacewayError) -> None:
+        def read(response: HttpReply | RacewayError) -> None:
             tried(maybe_not_taken(response))
 
         self.pool.send(self._request(dialect, outgoing), timeout_s, read)
@@ -101,7 +103,9 @@ class OverHttp:
 class OverLines:
     """Calls over lines of TCP."""
 
-    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+    def __init__(
+        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+    ) -> None:
         limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
         self._link = LineLink(address.target, loop, turn, limits)
 
@@ -128,7 +132,7 @@ class OverLines:
         self._link.close()
 
 
-def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
+def read_response(dialect: Dialect, response: HttpReply) -> ListenerReply | RacewayError:
     """Read an HTTP response as a reply."""
     # Following it would connect to an address that is not on the allow-list.
     if 300 <= response.status < 400:
@@ -139,7 +143,7 @@ def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
         return error
 
 
-def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
+def maybe_not_taken(response: HttpReply | RacewayError) -> NotTaken | None:
     """Return why a message was not accepted; None for any 2xx. A 4xx is not tried again: the receiver faults the
     message."""
     if isinstance(response, RacewayError):
@@ -153,7 +157,9 @@ class ServiceLine:
     """The link to one service. `state` is `unknown` until the first probe; it can be called when its `dialect` is
     known."""
 
-    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+    def __init__(
+        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+    ) -> None:
         self.address, self.dialect = address, address.dialect
         self.state: State = "unknown"
         self.reason = ""
@@ -183,7 +189,7 @@ class ServiceLine:
         self.calls += 1
         self._transport.call(self.dialect, outgoing, timeout_s, answered)
 
-    def note(self, reply: Reply | RacewayError) -> None:
+    def note(self, reply: ListenerReply | RacewayError) -> None:
         """Update the state from the result of a call."""
         if isinstance(reply, UnreachableError):
             self._went_down(str(reply))
@@ -243,9 +249,9 @@ class ServiceLine:
         """Send the probe with headers and `meta$`, and infer the dialect from the response."""
         transport = self._transport
         assert isinstance(transport, OverHttp)
-        heard: asyncio.Future[Response | RacewayError] = self._loop.create_future()
+        heard: asyncio.Future[HttpReply | RacewayError] = self._loop.create_future()
 
-        def hear(response: Response | RacewayError) -> None:
+        def hear(response: HttpReply | RacewayError) -> None:
             if not heard.done():
                 heard.set_result(response)
 
@@ -288,7 +294,7 @@ class ServiceLine:
         self._transport.close()
 
 
-def dialect_of(response: Response) -> Dialect:
+def dialect_of(response: HttpReply) -> Dialect:
     """Infer the dialect from the response to a probe that had headers and `meta$`. Raises MalformedError if it is not
     JSON."""
     try:

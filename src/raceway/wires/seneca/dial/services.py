@@ -19,8 +19,8 @@ from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, Racewa
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.wires.seneca.codec.hub import parse_pins
 from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
-from raceway.wires.seneca.dial.address import Address, parse_address
-from raceway.wires.seneca.dial.pins import PinGroup, Service
+from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
+from raceway.wires.seneca.dial.pins import AttachedService, PinGroup
 from raceway.wires.seneca.dial.service import ServiceLine
 
 SECTION = "seneca.services"
@@ -133,7 +133,7 @@ class ServiceTable:
             raise
         return [self._row(service) for service in services]
 
-    def _kept(self, service: Service, dialect: str) -> Attachment:
+    def _kept(self, service: AttachedService, dialect: str) -> Attachment:
         """The stored form of a service."""
         pin, line = service.pin, service.line
         name = pin.topic if pin.is_named and self._names.get(pin.text) != pin.topic else ""
@@ -159,7 +159,7 @@ class ServiceTable:
         """List the services."""
         return [self._row(service) for service in self]
 
-    def __iter__(self) -> Iterator[Service]:
+    def __iter__(self) -> Iterator[AttachedService]:
         return (service for _, group in self.pins for service in group.services)
 
     async def drain(self, limit_s: float) -> None:
@@ -175,7 +175,7 @@ class ServiceTable:
 
     # ---- adding and removing -----------------------------------------------------------------------------------------
 
-    def _add_all(self, pins: str, url: str, dialect: str, name: str) -> list[Service]:
+    def _add_all(self, pins: str, url: str, dialect: str, name: str) -> list[AttachedService]:
         """Attach all of the pins or none."""
         address = parse_address(url, dialect)
         if self._is_own(address.target):
@@ -198,7 +198,7 @@ class ServiceTable:
         attached = None if name else self.pins.maybe_attached(pattern)
         return attached or Pin.of(pattern, name or self._names.get(text))
 
-    def _add(self, pin: Pin, address: Address) -> Service:
+    def _add(self, pin: Pin, address: ServiceAddress) -> AttachedService:
         """Attach a service to one pin, or return it if it is attached already."""
         group = self.pins.maybe_get(pin) or self._new_group(pin)
         known = _maybe_service(group, address.url)
@@ -208,7 +208,7 @@ class ServiceTable:
             # Another dialect: the old link is replaced.
             self._drop(group, known)
         line = ServiceLine(address, self._settings, self._loop, self._door.runtime.turn)
-        service = Service(self._door, pin, self._timeout_ms, line, self._settings)
+        service = AttachedService(self._door, pin, self._timeout_ms, line, self._settings)
         group.services.append(service)
         self._broker.routing.subscribe(service, "publish", pin.topic, 0)
         self._broker.note_subscriptions()
@@ -224,7 +224,7 @@ class ServiceTable:
         self._broker.routing.forget_routes()
         return group
 
-    def _remove(self, service: Service) -> None:
+    def _remove(self, service: AttachedService) -> None:
         """Detach a service and delete its stored form."""
         key = _key(service)
         if self._broker.journal.state.get(SECTION, key) is not None:
@@ -232,7 +232,7 @@ class ServiceTable:
         self._configured.discard(key)
         self._take_out(service)
 
-    def _take_out(self, service: Service) -> None:
+    def _take_out(self, service: AttachedService) -> None:
         """Detach a service, and remove its pin if it was the last."""
         group = self.pins.maybe_get(service.pin)
         assert group is not None
@@ -245,7 +245,7 @@ class ServiceTable:
             self._broker.routing.forget_routes()
         self._broker.note_subscriptions()
 
-    def _drop(self, group: PinGroup, service: Service) -> None:
+    def _drop(self, group: PinGroup, service: AttachedService) -> None:
         """Remove a service from its group and close it."""
         group.services.remove(service)
         self._broker.routing.remove(service)
@@ -276,7 +276,7 @@ class ServiceTable:
         if (error := await done) is not None:
             raise error
 
-    def _row(self, service: Service) -> ServiceRow:
+    def _row(self, service: AttachedService) -> ServiceRow:
         """List one service."""
         line = service.line
         return ServiceRow(
@@ -294,11 +294,11 @@ class ServiceTable:
         )
 
 
-def _key(service: Service) -> str:
+def _key(service: AttachedService) -> str:
     """The key of a service in the journal's state."""
     return f"{service.pin.text} {service.line.address.url}"
 
 
-def _maybe_service(group: PinGroup, url: str) -> Service | None:
+def _maybe_service(group: PinGroup, url: str) -> AttachedService | None:
     """The service of a group at an address."""
     return next((service for service in group.services if service.line.address.url == url), None)

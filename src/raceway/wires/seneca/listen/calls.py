@@ -27,9 +27,9 @@ from raceway.wires.seneca.codec.call import SEED, SEED_LINE
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE
 from raceway.wires.seneca.codec.hub import (
     Call,
-    Failure,
+    CallFailure,
+    ListenerReply,
     Outcome,
-    Reply,
     Stamp,
     failure_of,
     outcome_of,
@@ -111,12 +111,12 @@ class SenecaCall(Peer):
     # ---- from the broker ---------------------------------------------------------------------------------------------
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        reply: Reply | None = batch.item("source", row)
+        reply: ListenerReply | None = batch.item("source", row)
         if reply is None or self.sent.dialect in _WITH_HOPS:
             batch.complete()
         self._gather((outcome_of(batch, row), self._stamp_of(request, batch, row, reply)))
 
-    def _stamp_of(self, request: Pending, batch: Batch, row: int, reply: Reply | None) -> Stamp:
+    def _stamp_of(self, request: Pending, batch: Batch, row: int, reply: ListenerReply | None) -> Stamp:
         """Return the stamp of an answer. `reply` is that of a service of this wire, if it was one."""
         if reply is not None and reply.received_ms is not None and reply.answered_ms is not None:
             return Stamp(reply.rid or request.responder_id, reply.received_ms, reply.answered_ms, self.pattern)
@@ -137,7 +137,7 @@ class SenecaCall(Peer):
         if self.sent.multiple:
             self._gather(None)
         elif isinstance(error, UnreachableError):
-            failure = Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True)
+            failure = CallFailure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True)
             self._gather((failure, self._stamp(request.responder_id)))
         else:
             self.refuse(error)

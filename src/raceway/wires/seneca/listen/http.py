@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from raceway.errors import BusyError
-from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpRefusal, Request, RequestReader
+from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
 from raceway.net.tcp import StreamProtocol
 from raceway.wires.seneca.codec.hub import (
     HttpAnswer,
+    NotACall,
     Outcome,
-    Refused,
     Stamp,
     accepted_http,
     answer_http,
@@ -41,7 +41,7 @@ LAST_WORDS_S = 2.0
 KNOWN_HOSTS = 100
 
 
-class Place:
+class AnswerSlot:
     """Slot of one request's answer in the output order. `closes`: close the connection after it."""
 
     __slots__ = ("closes", "data")
@@ -97,11 +97,11 @@ class SenecaHttpSession(SenecaSession):
     def __init__(self, door: SenecaHttpGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         super().__init__(door.wire, transport, pending)
         self._is_welcome = door.is_welcome
-        self._places: deque[Place] = deque()
+        self._places: deque[AnswerSlot] = deque()
         # RFC 9112, 9.6: no requests are processed after one that closes the connection.
         self.is_over = self._is_ending = False
         self.handlers = {
-            Request: self._request,
+            HttpCall: self._request,
             Continue: lambda event: self._continue(),
             HttpRefusal: self._break,
         }
@@ -111,7 +111,7 @@ class SenecaHttpSession(SenecaSession):
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: HttpCall) -> None:
         if self.is_over:
             return
         place = self._next_place(closes=not request.keep_alive)
@@ -124,7 +124,7 @@ class SenecaHttpSession(SenecaSession):
             received.place = place
             self.gate.take(received)
 
-    def _maybe_call(self, request: Request) -> SenecaCall | HttpAnswer:
+    def _maybe_call(self, request: HttpCall) -> SenecaCall | HttpAnswer:
         # In this order: a page of another site is refused before its message is decoded.
         if request.path != PATH:
             return _refusal(404, "not_found", "unknown path; send messages to /act")
@@ -133,12 +133,12 @@ class SenecaHttpSession(SenecaSession):
         if not self._is_welcome(request.headers):
             return _refusal(403, "forbidden", "requests from other sites are refused")
         sent = read_http(request.headers, request.body, fresh_id, request.query)
-        if isinstance(sent, Refused):
+        if isinstance(sent, NotACall):
             return refusal_http(sent)
         return SenecaCall(self.gate.context, self, sent)
 
-    def _next_place(self, closes: bool) -> Place:
-        place = Place(closes)
+    def _next_place(self, closes: bool) -> AnswerSlot:
+        place = AnswerSlot(closes)
         self._places.append(place)
         if len(self._places) == MAX_AHEAD:
             self.pause()
@@ -182,7 +182,7 @@ class SenecaHttpSession(SenecaSession):
         else:
             self._end()
 
-    def _put(self, place: Place, answer: HttpAnswer) -> None:
+    def _put(self, place: AnswerSlot, answer: HttpAnswer) -> None:
         if not self.open:
             return
         place.data = http_bytes(answer, place.closes)
@@ -217,4 +217,4 @@ _CODES: Final = {503: "overloaded", 413: "too_large", 431: "too_large"}
 
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:
-    return refusal_http(Refused(status, code, message))
+    return refusal_http(NotACall(status, code, message))

@@ -28,7 +28,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
         return sum([len(outcome.payload) for outcome, _ in self.answers if isinstance(outcome, Result)])
 
 
-class Caller(Protocol):
+class WaitingCall(Protocol):
     """A call that waits for its result."""
 
     key: str
@@ -40,10 +40,10 @@ class _Entry(msgspec.Struct, gc=False):
     """A call within the window. `first` and `waiting` are cleared with the result, because a call holds its document.
     Not tracked by the garbage collector (`gc=False`): entries are many and part of no reference cycle."""
 
-    first: Caller | None
+    first: WaitingCall | None
     begun_ms: float
     settled: Settled | None = None
-    waiting: tuple[Caller, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
 
 
 class Repeats:
@@ -60,7 +60,7 @@ class Repeats:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def is_repeat(self, caller: Caller) -> bool:
+    def is_repeat(self, caller: WaitingCall) -> bool:
         """Return True for a repeat, which is answered here. A first call must reach `settle` or `forget` later."""
         now, entries = self._monotonic_ms(), self._entries
         if now >= self._fresh_until or len(entries) >= self._max_ids or self._size > self._max_bytes:
@@ -75,7 +75,7 @@ class Repeats:
             caller.tell_again(entry.settled)
         return True
 
-    def settle(self, caller: Caller, settled: Settled) -> None:
+    def settle(self, caller: WaitingCall, settled: Settled) -> None:
         """Store the result of the first call and answer the repeats that wait for it."""
         entry = self._maybe_own(caller)
         if entry is not None:
@@ -83,14 +83,14 @@ class Repeats:
             self._size += settled.size
             self._tell(entry, settled)
 
-    def forget(self, caller: Caller, settled: Settled) -> None:
+    def forget(self, caller: WaitingCall, settled: Settled) -> None:
         """Answer the repeats that wait, but do not keep the result: the next call with this id is executed."""
         entry = self._maybe_own(caller)
         if entry is not None:
             del self._entries[caller.key]
             self._tell(entry, settled)
 
-    def _maybe_own(self, caller: Caller) -> _Entry | None:
+    def _maybe_own(self, caller: WaitingCall) -> _Entry | None:
         entry = self._entries.get(caller.key)
         return entry if entry is not None and entry.first is caller else None
 

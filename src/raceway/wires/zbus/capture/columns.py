@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from raceway.wires.captures.slices import as_mask, matches
 from raceway.wires.captures.verdicts import where
-from raceway.wires.zbus.capture.heads import Heads
+from raceway.wires.zbus.capture.heads import HeadChecks
 from raceway.wires.zbus.codec.rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _CHANGED = ("encoding", "content-type", "schema-id", "schema-version")
 class Columns:
     """Columns of all messages, good or not; faults of values go to the verdicts of the heads."""
 
-    def __init__(self, heads: Heads) -> None:
+    def __init__(self, heads: HeadChecks) -> None:
         self._heads = heads
         self.payload = heads.bodies()
         self._command = pc.fill_null(_text(heads, "cmd"), ADMIN)
@@ -173,7 +173,7 @@ class Columns:
         return [_of_column(name, heads.uri(name).cast(pa.string())) for name in sorted(names) if _is_relayed(name)]
 
 
-def _text(heads: Heads, name: str) -> pa.Array:
+def _text(heads: HeadChecks, name: str) -> pa.Array:
     """Return a key as text; NULL in refused messages, which may not be UTF-8."""
     return where(heads.verdicts.open, heads.key(name)).cast(pa.string())
 

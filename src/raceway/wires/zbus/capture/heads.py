@@ -34,7 +34,7 @@ _NAME = r"\A[!#$%&'*+\-.^_`|~0-9A-Za-z]+\z"
 _OLDER = {newer: older for older, newer in ALIASES.items()}
 
 
-class Heads:
+class HeadChecks:
     """Messages being checked; results are in `verdicts`.
 
     `check_framing` returns the first message after which no other can be found.

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from raceway import config
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
-from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed
+from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
 from raceway.wires.captures.slices import Bytes, replaced_text
 from raceway.wires.zbus.capture.columns import Columns
-from raceway.wires.zbus.capture.heads import BAD_FORMAT, Heads
+from raceway.wires.zbus.capture.heads import BAD_FORMAT, HeadChecks
 from raceway.wires.zbus.codec.head import END_OF_HEAD, ZbusLimits, too_long
 
 _find_length = re.compile(rb"\r\ncontent-length:[ \t]*+([0-9]++)[ \t]*+\r\n", re.IGNORECASE).search
@@ -55,16 +55,16 @@ def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
     return Borders(edges[:-1], edges[1:], at, fault)
 
 
-def _fault_of_head(there: int, limits: ZbusLimits) -> Fault:
+def _fault_of_head(there: int, limits: ZbusLimits) -> CaptureFault:
     """Return why no head can be read."""
     if there >= limits.head_bytes:
-        return Fault(BAD_FORMAT, too_long(limits).text)
-    return Fault(BAD_FORMAT, f"the file ends after {there} bytes of a head")
+        return CaptureFault(BAD_FORMAT, too_long(limits).text)
+    return CaptureFault(BAD_FORMAT, f"the file ends after {there} bytes of a head")
 
 
 def parse(data: Bytes, borders: Borders, limits: ZbusLimits) -> Parsed:
     """Apply every rule of the codec to every message, up to the first whose end is in doubt."""
-    heads = Heads(data, borders, limits)
+    heads = HeadChecks(data, borders, limits)
     broken = heads.check_framing()
     if broken is not None and broken < heads.count - 1:
         known = Borders(borders.starts[: broken + 1], borders.stops[: broken + 1], borders.end)

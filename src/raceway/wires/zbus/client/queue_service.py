@@ -19,7 +19,7 @@ log = logging.getLogger("raceway.client")
 Handler = Callable[[Delivery], Payload | Awaitable[Payload]]
 
 
-class Source(Protocol):
+class QueueSource(Protocol):
     """A consumer of one queue."""
 
     queue: str
@@ -35,7 +35,7 @@ class QueueService(Resource):
     Up to `at_once` requests are handled at the same time.
     """
 
-    def __init__(self, consumer: Source, handler: Handler, at_once: int) -> None:
+    def __init__(self, consumer: QueueSource, handler: Handler, at_once: int) -> None:
         self.queue = consumer.queue
         self._consumer, self._handler = consumer, handler
         self._free = asyncio.Semaphore(at_once)

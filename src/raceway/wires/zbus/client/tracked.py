@@ -41,7 +41,7 @@ Table = dict[str, dict[str, QueueRow]]
 KNOWN_S = 5.0
 
 
-class Follower:
+class TrackerSubscription:
     """A subscription to the table of one tracker."""
 
     def __init__(self, address: Address, options: Options, changed: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ class TrackedClient(Client):
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
         self._options = options
-        self._followers: list[Follower] = []
+        self._followers: list[TrackerSubscription] = []
         self._opening: dict[str, asyncio.Task[ZbusClient]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Future[None] | None = None
@@ -127,7 +127,7 @@ class TrackedClient(Client):
         """Connect to the trackers. Raises ConnectionLostError or RemoteError if none of them can be used."""
         errors: list[Exception] = []
         for address in (self.address, *self.address.others):
-            follower = Follower(address, self._options, self._note_change)
+            follower = TrackerSubscription(address, self._options, self._note_change)
             try:
                 await follower.open()
             except (ConnectionLostError, RemoteError) as error:

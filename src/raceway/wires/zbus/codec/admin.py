@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from raceway.wires.zbus.codec.receiver import Admin, Refused
+from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 
 # Bits of `mqMode`: 1 is an ordinary queue, 2 publish/subscribe, 4 temporary; from 6.2 on 8 means RPC and is ignored.
 PUBSUB, TEMPORARY = 2, 4
@@ -33,7 +33,7 @@ class CreateQueue(msgspec.Struct, frozen=True):
         return bool(self.mode & PUBSUB)
 
 
-def read_create_queue(admin: Admin) -> CreateQueue | Refused:
+def read_create_queue(admin: Admin) -> CreateQueue | ZbusRefused:
     """Read the queue to create from the JSON body, or from the keys if there is no body."""
     # 5.0 clients send keys (`mq_name`, `mq_mode`, `access_token`), 5.1 and later a JSON body.
     if not admin.body:
@@ -47,7 +47,7 @@ def read_create_queue(admin: Admin) -> CreateQueue | Refused:
     return _create_queue(admin, body.get("mqName"), body.get("mqMode"), body.get("accessToken"), body.get("start"))
 
 
-def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) -> CreateQueue | Refused:
+def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) -> CreateQueue | ZbusRefused:
     """Check the values."""
     if not isinstance(name, str) or not name:
         return _bad(admin, "mqName")
@@ -64,12 +64,12 @@ def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) ->
     return CreateQueue(name, mode, token or "", start or "")
 
 
-def _bad(admin: Admin, what: str) -> Refused:
+def _bad(admin: Admin, what: str) -> ZbusRefused:
     """Refuse a body; the texts "json" and "kind mismatch" are the real server's."""
-    return Refused(400, f"Bad format: {what}", admin.msgid)
+    return ZbusRefused(400, f"Bad format: {what}", admin.msgid)
 
 
-def kind_mismatch(admin: Admin) -> Refused:
+def kind_mismatch(admin: Admin) -> ZbusRefused:
     """Refuse to create a queue that exists and is of the other kind."""
     return _bad(admin, "kind mismatch")
 

@@ -13,8 +13,8 @@ import msgspec
 
 from raceway.errors import MalformedError
 from raceway.wires.zbus.codec.encode import line_value, status_line
-from raceway.wires.zbus.codec.head import MIB, Refused, ZbusLimits, fold_name
-from raceway.wires.zbus.codec.shapes import VISIBLE, Run
+from raceway.wires.zbus.codec.head import MIB, ZbusLimits, ZbusRefused, fold_name
+from raceway.wires.zbus.codec.shapes import VISIBLE, ShapedRun
 from raceway.wires.zbus.codec.stream import ZbusStream
 
 POST = b"POST / HTTP/1.1\r\n"
@@ -178,14 +178,14 @@ class ZbusClientReceiver:
         unusable."""
         received: list[Received] = []
         for found in self._stream.receive(data):
-            if isinstance(found, Run):
+            if isinstance(found, ShapedRun):
                 received += _messages(found)
-            elif isinstance(found, Refused):
+            elif isinstance(found, ZbusRefused):
                 raise MalformedError(found.text)
         return received
 
 
-def _messages(run: Run) -> list[Received]:
+def _messages(run: ShapedRun) -> list[Received]:
     """The messages of a run, without interim replies."""
     status = run.first.status or 0
     # RFC 9110, 15.2: a 1xx reply is interim; the final one follows.

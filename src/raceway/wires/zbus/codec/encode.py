@@ -21,7 +21,7 @@ import msgspec
 
 from raceway.errors import RacewayError
 from raceway.model.envelope import ZBUS, Batch, decode_attributes
-from raceway.wires.zbus.codec.head import BLANK, EchoedId, Refused
+from raceway.wires.zbus.codec.head import BLANK, EchoedId, ZbusRefused
 from raceway.wires.zbus.codec.rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES, is_final
 
 # RFC 9110, 15.
@@ -174,38 +174,38 @@ def track_pub(body: bytes) -> bytes:
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
-def refusal_reply(refused: Refused) -> bytes:
+def refusal_reply(refused: ZbusRefused) -> bytes:
     """Encode a refusal."""
     lines = ((b"content-type", TEXT), NO_SNIFFING)
     return reply(refused.status, refused.msgid, refused.text.encode("utf-8", "replace"), lines)
 
 
-def refusal_of(error: RacewayError, msgid: bytes | None) -> Refused:
+def refusal_of(error: RacewayError, msgid: bytes | None) -> ZbusRefused:
     """Translate an error of the bus. One without a status on this wire is a 500 without its text."""
     status = error.maybe_entry(ZBUS_STATUSES)
     if status is None:
-        return Refused(500, "An unexpected error", msgid)
-    return Refused(status, str(error), msgid)
+        return ZbusRefused(500, "An unexpected error", msgid)
+    return ZbusRefused(status, str(error), msgid)
 
 
-def queue_not_found(mq: bytes, msgid: bytes | None) -> Refused:
+def queue_not_found(mq: bytes, msgid: bytes | None) -> ZbusRefused:
     """Refuse an unknown queue. The text is the real server's; clients react by creating the queue."""
-    return Refused(404, f"MQ({mq.decode('utf-8', 'replace')}) Not Found", msgid)
+    return ZbusRefused(404, f"MQ({mq.decode('utf-8', 'replace')}) Not Found", msgid)
 
 
-def queue_forbidden(mq: bytes, msgid: bytes | None) -> Refused:
+def queue_forbidden(mq: bytes, msgid: bytes | None) -> ZbusRefused:
     """Refuse a wrong token of a queue. The text is the real server's."""
-    return Refused(403, f"MQ({mq.decode('utf-8', 'replace')}) forbidden", msgid)
+    return ZbusRefused(403, f"MQ({mq.decode('utf-8', 'replace')}) forbidden", msgid)
 
 
-def admin_forbidden(msgid: bytes | None) -> Refused:
+def admin_forbidden(msgid: bytes | None) -> ZbusRefused:
     """Refuse a wrong administrator's token. The text is the real server's."""
-    return Refused(403, "admin forbidden", msgid)
+    return ZbusRefused(403, "admin forbidden", msgid)
 
 
-def method_not_found(method: str, msgid: bytes | None) -> Refused:
+def method_not_found(method: str, msgid: bytes | None) -> ZbusRefused:
     """Refuse an unknown `method` of admin. The text is the real server's."""
-    return Refused(404, f"method({method}) Not Found", msgid)
+    return ZbusRefused(404, f"method({method}) Not Found", msgid)
 
 
 # ---- deliveries and answers -----------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class DeliveryHead(NamedTuple):
     lines: bytes
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentFacts(msgspec.Struct, frozen=True):
     """Facts that are the same for all messages one producer sends. Absent ones are left out of the head.
 
     `topic` is the publish/subscribe topic of a message from another wire; that of a zbus message is among the
@@ -241,10 +241,10 @@ class Sent(msgspec.Struct, frozen=True):
     attributes: bytes | None = None
 
 
-def sent_of(batch: Batch, row: int, broker: bytes) -> Sent:
+def sent_of(batch: Batch, row: int, broker: bytes) -> SentFacts:
     """Collect what a receiver is told of a row of any wire, except its queue and reply queue."""
     own = batch.item("wire", row) == ZBUS
-    return Sent(
+    return SentFacts(
         broker=broker,
         remote_addr=batch.item("producer", row) if own else None,
         topic=None if own else batch.item("topic", row),
@@ -256,14 +256,14 @@ def sent_of(batch: Batch, row: int, broker: bytes) -> Sent:
     )
 
 
-def delivery_head(sent: Sent, for_browser: bool = False) -> DeliveryHead:
+def delivery_head(sent: SentFacts, for_browser: bool = False) -> DeliveryHead:
     """Return the shared lines. For a browser: without headers that make it act, with some that protect it."""
     if sent.attributes and len(sent.attributes) > _REMEMBERED_ATTRIBUTES:
         return _delivery_head(sent, for_browser)
     return _remembered_head(sent, for_browser)
 
 
-def _delivery_head(sent: Sent, for_browser: bool) -> DeliveryHead:
+def _delivery_head(sent: SentFacts, for_browser: bool) -> DeliveryHead:
     """Build the shared lines."""
     attributes = decode_attributes(sent.attributes)
     lines = _own_lines(sent, attributes)
@@ -286,7 +286,7 @@ def _is_relayed(name: bytes, for_browser: bool) -> bool:
     return not (for_browser and _commands_browser(name))
 
 
-def _own_lines(sent: Sent, attributes: dict[str, str]) -> dict[bytes, bytes]:
+def _own_lines(sent: SentFacts, attributes: dict[str, str]) -> dict[bytes, bytes]:
     """The lines the broker sets itself."""
     lines: dict[bytes, Any] = {b"broker": sent.broker, b"mq": sent.mq, b"cmd": sent.cmd}
     # Both spellings: 5.1 services know the underscore one, the protocol text names the hyphen one.

@@ -61,7 +61,7 @@ class ZbusLimits(msgspec.Struct, frozen=True):
     body_bytes: int = 64 * MIB
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ZbusRefused(msgspec.Struct, frozen=True):
     """A message that is refused: reply with `status` and `text`; if `close`, no more data is read."""
 
     status: int
@@ -96,7 +96,7 @@ class First(msgspec.Struct, frozen=True):
     fault: str | None = None
 
 
-class Head(msgspec.Struct, frozen=True):
+class ZbusHead(msgspec.Struct, frozen=True):
     """A parsed head. `keys` has every key once, by its lower-case name, from headers and URI. `shape` is what other
     heads of the peer may share: the first line and the names as spelled; empty if it is not worth learning."""
 
@@ -112,29 +112,29 @@ class _BrokenError(MalformedError):
     """Framing is in doubt."""
 
 
-def read_head(head: bytes, limits: ZbusLimits) -> Head | Refused:
+def read_head(head: bytes, limits: ZbusLimits) -> ZbusHead | ZbusRefused:
     """Parse a head without the empty line at its end. A refusal here always closes."""
     lines = head.split(b"\r\n")
     try:
         return _read_lines(head, lines, limits)
     except _BrokenError as error:
-        return Refused(400, f"Bad format: {error.reason}", maybe_plain_id(_keys_of_broken(lines)), close=True)
+        return ZbusRefused(400, f"Bad format: {error.reason}", maybe_plain_id(_keys_of_broken(lines)), close=True)
 
 
-def too_long(limits: ZbusLimits) -> Refused:
+def too_long(limits: ZbusLimits) -> ZbusRefused:
     """A head over the limit."""
-    return Refused(400, f"Bad format: head of more than {limits.head_bytes} bytes", close=True)
+    return ZbusRefused(400, f"Bad format: head of more than {limits.head_bytes} bytes", close=True)
 
 
-def too_large(head: Head, limits: ZbusLimits) -> Refused:
+def too_large(head: ZbusHead, limits: ZbusLimits) -> ZbusRefused:
     """A body over the limit."""
     text = f"Body of {head.length} bytes is over the limit of {limits.body_bytes}"
-    return Refused(413, text, maybe_plain_id(head.keys), close=True)
+    return ZbusRefused(413, text, maybe_plain_id(head.keys), close=True)
 
 
-def faulty(head: Head) -> Refused:
+def faulty(head: ZbusHead) -> ZbusRefused:
     """A head with a fault that leaves framing intact."""
-    return Refused(400, f"Bad format: {head.fault}", maybe_plain_id(head.keys))
+    return ZbusRefused(400, f"Bad format: {head.fault}", maybe_plain_id(head.keys))
 
 
 def maybe_plain_id(keys: dict[bytes, bytes]) -> bytes | None:
@@ -143,7 +143,7 @@ def maybe_plain_id(keys: dict[bytes, bytes]) -> bytes | None:
     return EchoedId.maybe_of(msgid if msgid is not None and _plain_id(msgid) else None, keys.get(b"id"))
 
 
-def _read_lines(head: bytes, lines: list[bytes], limits: ZbusLimits) -> Head:
+def _read_lines(head: bytes, lines: list[bytes], limits: ZbusLimits) -> ZbusHead:
     """Parse the lines of a head."""
     ends = len(lines) - 1
     # RFC 9112, 2.2: a bare CR is invalid, and a bare LF is not accepted as a line end either: parsers disagree on both.
@@ -157,7 +157,7 @@ def _read_lines(head: bytes, lines: list[bytes], limits: ZbusLimits) -> Head:
     length = _read_length(headers)
     fault = first.fault if is_utf8(head) else "head is not UTF-8"
     is_learnable = names and fault is None and len(head) <= LEARNABLE_BYTES and ADMIN_ALIAS not in first.keys
-    return Head(
+    return ZbusHead(
         first,
         merge(first.keys, headers),
         length,

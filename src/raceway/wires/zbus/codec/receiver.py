@@ -22,7 +22,7 @@ from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch, Column
 from raceway.wires.zbus.codec.encode import (
     CONTINUE,
     DeliveryHead,
-    Sent,
+    SentFacts,
     acknowledgements,
     admin_forbidden,
     answer,
@@ -39,7 +39,7 @@ from raceway.wires.zbus.codec.encode import (
     reply,
     track_pub,
 )
-from raceway.wires.zbus.codec.head import ADMIN, BLANK, Refused, ZbusLimits
+from raceway.wires.zbus.codec.head import ADMIN, BLANK, ZbusLimits, ZbusRefused
 from raceway.wires.zbus.codec.rows import (
     Browser,
     Columns,
@@ -51,14 +51,39 @@ from raceway.wires.zbus.codec.rows import (
     joined,
     message_columns,
 )
-from raceway.wires.zbus.codec.shapes import Run
+from raceway.wires.zbus.codec.shapes import ShapedRun
 from raceway.wires.zbus.codec.stream import Continue100, ZbusStream
 
 __all__ = [
-    "CONTINUE", "Admin", "Ask", "Browser", "Consume", "Continue100", "DeliveryHead", "Event", "Heartbeat", "Produce",
-    "Refused", "Sent", "ZbusLimits", "ZbusReceiver", "acknowledgements", "admin_forbidden", "answer", "delivery",
-    "delivery_head", "delivery_tail", "json_reply", "method_not_found", "page", "queue_forbidden", "queue_not_found",
-    "refusal_of", "refusal_reply", "reply", "track_pub",
+    "CONTINUE",
+    "Admin",
+    "Ask",
+    "Browser",
+    "Consume",
+    "Continue100",
+    "DeliveryHead",
+    "Event",
+    "Produce",
+    "SentFacts",
+    "ZbusHeartbeat",
+    "ZbusLimits",
+    "ZbusReceiver",
+    "ZbusRefused",
+    "acknowledgements",
+    "admin_forbidden",
+    "answer",
+    "delivery",
+    "delivery_head",
+    "delivery_tail",
+    "json_reply",
+    "method_not_found",
+    "page",
+    "queue_forbidden",
+    "queue_not_found",
+    "refusal_of",
+    "refusal_reply",
+    "reply",
+    "track_pub",
 ]  # fmt: skip
 
 # The real tracker takes these as `cmd`; the protocol text puts them under `admin` as `method`. Both are accepted.
@@ -109,7 +134,7 @@ class Consume(msgspec.Struct, frozen=True):
     browser: Browser | None = None
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class ZbusHeartbeat(msgspec.Struct, frozen=True):
     """A sign of life. It is never answered, with or without a `msgid`."""
 
 
@@ -126,7 +151,7 @@ class Admin(msgspec.Struct, frozen=True):
     browser: Browser | None = None
 
 
-Event = Produce | Ask | Consume | Heartbeat | Admin | Refused | Continue100
+Event = Produce | Ask | Consume | ZbusHeartbeat | Admin | ZbusRefused | Continue100
 
 # Commands whose messages become rows of a batch; a consume is an event of its own.
 _MESSAGES: dict[bytes, type[Produce | Ask]] = {b"produce": Produce, b"request": Ask}
@@ -135,7 +160,7 @@ _BESIDE = {"ack": "ack", "token": "token", "subject": "topic", "status": "status
 
 
 class ZbusReceiver:
-    """Receiver of one connection at the broker. After a `Refused` with `close` no more data is read."""
+    """Receiver of one connection at the broker. After a `ZbusRefused` with `close` no more data is read."""
 
     def __init__(self, limits: ZbusLimits) -> None:
         self._stream = ZbusStream(limits)
@@ -151,7 +176,7 @@ class ZbusReceiver:
     def receive_data(self, data: bytes) -> list[Event]:
         """Add received bytes; return the events they complete."""
         for found in self._stream.receive(data):
-            if not isinstance(found, Run):
+            if not isinstance(found, ShapedRun):
                 self._take_event(found)
                 continue
             # Protocol: without `cmd` a message is `admin`, so that a browser's GET / shows the page.
@@ -165,7 +190,7 @@ class ZbusReceiver:
         events, self._events = self._events, []
         return events
 
-    def _take_commands(self, commands: list[bytes], run: Run) -> None:
+    def _take_commands(self, commands: list[bytes], run: ShapedRun) -> None:
         """Split a run whose messages have different commands."""
         first = 0
         # Neighbours only: events must keep the order of arrival.
@@ -175,7 +200,7 @@ class ZbusReceiver:
             self._take_run(cmd, run.part(first, end))
             first = end
 
-    def _take_run(self, cmd: bytes, run: Run) -> None:
+    def _take_run(self, cmd: bytes, run: ShapedRun) -> None:
         """Turn a run of one command into events."""
         count = len(run.bodies)
         try:
@@ -195,16 +220,16 @@ class ZbusReceiver:
         except KeyValueError as error:
             self._refuse(cmd, run, error)
 
-    def _refuse(self, cmd: bytes, run: Run, error: KeyValueError) -> None:
+    def _refuse(self, cmd: bytes, run: ShapedRun, error: KeyValueError) -> None:
         """Refuse the message with the bad value; in a run, find it first."""
         if len(run.bodies) > 1:
             self._take_one_by_one(cmd, run)
         else:
             # Framing is intact, so the connection goes on; the reply names the message.
             msgid = common_columns(run).get("message_id")
-            self._take_event(Refused(400, f"Bad format: {error.reason}", msgid))
+            self._take_event(ZbusRefused(400, f"Bad format: {error.reason}", msgid))
 
-    def _take_one_by_one(self, cmd: bytes, run: Run) -> None:
+    def _take_one_by_one(self, cmd: bytes, run: ShapedRun) -> None:
         """Split a run into single messages."""
         for row in range(len(run.bodies)):
             self._take_run(cmd, run.part(row, row + 1))
@@ -219,7 +244,7 @@ class ZbusReceiver:
                 Consume(**{name: each[row] if type(each) is list else each for name, each in columns.items()})
             )
 
-    def _gather(self, kind: type[Produce | Ask], run: Run) -> None:
+    def _gather(self, kind: type[Produce | Ask], run: ShapedRun) -> None:
         """Keep the columns of messages until an event of another kind comes."""
         columns = message_columns(run)
         # A batch is of one kind; changing it closes the batch, which keeps the order.
@@ -250,11 +275,11 @@ def _topics(text: bytes | None) -> tuple[bytes, ...]:
     return tuple(name for each in text.split(b",") if (name := each.strip(BLANK))) if text else ()
 
 
-def _other_command(cmd: bytes, run: Run) -> Heartbeat | Admin | Refused:
+def _other_command(cmd: bytes, run: ShapedRun) -> ZbusHeartbeat | Admin | ZbusRefused:
     """Turn a message that is neither a message for a queue nor a consume into an event."""
     # Never answered, so its keys need not be read.
     if cmd == b"heartbeat":
-        return Heartbeat()
+        return ZbusHeartbeat()
     keys, columns = as_keys(run), common_columns(run)
     msgid = columns.get("message_id")
     if cmd in TRACKER_METHODS:
@@ -264,7 +289,7 @@ def _other_command(cmd: bytes, run: Run) -> Heartbeat | Admin | Refused:
         method = keys.get("method", "index")
     else:
         # The real server's sentence, grammar included.
-        return Refused(400, f"Bad format: command({cmd.decode()}) not support", msgid)
+        return ZbusRefused(400, f"Bad format: command({cmd.decode()}) not support", msgid)
     return Admin(
         method,
         keys,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from raceway.errors import MalformedError
 from raceway.model.envelope import Column, encode_attributes
 from raceway.wires.zbus.codec.head import ALIASES, EchoedId
-from raceway.wires.zbus.codec.shapes import Run, same_or_all
+from raceway.wires.zbus.codec.shapes import ShapedRun, same_or_all
 
 Columns = dict[str, Any]
 
@@ -80,12 +80,12 @@ _OF_CONSUMES = {
 }  # fmt: skip
 
 
-def differs(run: Run) -> bool:
+def differs(run: ShapedRun) -> bool:
     """Report whether a key whose value must be inspected differs within the run."""
     return any(name in _SINGLE and type(value) is list for name, value in run.keys.items())
 
 
-def message_columns(run: Run) -> Columns:
+def message_columns(run: ShapedRun) -> Columns:
     """Return the columns of produced messages and requests. Raises KeyValueError."""
     columns, single, relayed = _split_keys(run)
     columns["payload"] = run.bodies
@@ -103,7 +103,7 @@ def message_columns(run: Run) -> Columns:
     return columns
 
 
-def consume_columns(run: Run) -> Columns:
+def consume_columns(run: ShapedRun) -> Columns:
     """Return the columns of consumes, under the names of Consume's fields. Raises KeyValueError."""
     columns, single, _ = _split_keys(run)
     found = {name: columns[column] for column, name in _OF_CONSUMES.items() if column in columns}
@@ -112,12 +112,12 @@ def consume_columns(run: Run) -> Columns:
     return found
 
 
-def common_columns(run: Run) -> Columns:
+def common_columns(run: ShapedRun) -> Columns:
     """Return the columns that every command may have: queue, id, token, acknowledgement, and the browser's page."""
     return _split_keys(run)[0]
 
 
-def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Column[bytes]]]:
+def _split_keys(run: ShapedRun) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Column[bytes]]]:
     """Return the columns of keys that may differ within a run; the keys to inspect; and the keys that are only
     relayed."""
     keys = run.keys
@@ -163,7 +163,7 @@ def _truth(value: Column[bytes]) -> bool | list[bool]:
     return is_true(value)  # type: ignore[arg-type]  # as above
 
 
-def _take_status(columns: Columns, single: dict[bytes, bytes], run: Run) -> None:
+def _take_status(columns: Columns, single: dict[bytes, bytes], run: ShapedRun) -> None:
     """Take the status from the key, otherwise from a status line. 200 is the default and not stored."""
     # `reply-code` is an extension of the real server, for clients that send a request line.
     code = single.pop(b"reply-code", None)
@@ -255,7 +255,7 @@ def _joined(parts: list[tuple[int, Any]]) -> Any:
     return joined
 
 
-def as_keys(run: Run) -> dict[str, str]:
+def as_keys(run: ShapedRun) -> dict[str, str]:
     """Return all keys of a single message as text, without the token, so that it cannot be shown by accident."""
     pairs = ((name, value) for name, value in run.keys.items() if name != b"token" and type(value) is bytes)
     return {name.decode(): value.decode() for name, value in pairs}

@@ -5,9 +5,9 @@ only values differ. A `Shape` is one regular expression with these as literals a
 
     POST / HTTP/1.1 | cmd: (produce) | mq: (orders) | msgid: (p-1) | content-length: (5)
 
-The groups of many messages, transposed into columns, are a `Run`. Expressions take the plain case only: visible ASCII
-without trailing blanks, a length of at most nine digits. Anything else does not match and takes the strict path, so a
-shape can fail to match but never match wrongly. Quantifiers are possessive: no head can make a match backtrack.
+The groups of many messages, transposed into columns, are a `ShapedRun`. Expressions take the plain case only: visible
+ASCII without trailing blanks, a length of at most nine digits. Anything else does not match and takes the strict path,
+so a shape can fail to match but never match wrongly. Quantifiers are possessive: no head can make a match backtrack.
 
 An `Alike` goes further: if only id and body differ between many messages, and both always have the same length, a whole
 block of them is split by one call of `struct`, and it is enough to compare the pieces that must be equal.
@@ -24,7 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from raceway.model.envelope import Column
-from raceway.wires.zbus.codec.head import ALIASES, First, Head, merge
+from raceway.wires.zbus.codec.head import ALIASES, First, ZbusHead, merge
 
 # The look-behind refuses trailing blanks, which the strict parser strips; CR and LF are outside the class.
 _VALUE = rb":[ \t]*+([\t\x20-\x7e]*+)(?<![ \t])\r\n"
@@ -40,19 +40,19 @@ ALIKE = 32
 T = TypeVar("T")
 
 
-class Run(msgspec.Struct):
+class ShapedRun(msgspec.Struct):
     """Consecutive messages with the same first line and the same keys; a column is one value or a list."""
 
     first: First
     keys: dict[bytes, Column[bytes]]
     bodies: list[bytes]
 
-    def part(self, start: int, stop: int) -> Run:
+    def part(self, start: int, stop: int) -> ShapedRun:
         """Return the messages from `start` to `stop`."""
         keys: dict[bytes, Column[bytes]] = {
             name: same_or_all(value[start:stop]) if type(value) is list else value for name, value in self.keys.items()
         }
-        return Run(self.first, keys, self.bodies[start:stop])
+        return ShapedRun(self.first, keys, self.bodies[start:stop])
 
 
 def same_or_all(column: Sequence[T]) -> T | list[T]:
@@ -78,13 +78,13 @@ class Shape:
         self._uri_keys: dict[bytes, Column[bytes]] = dict(merge(first.keys, {}))
         self._keys = _keys_of_groups(folded)
 
-    def run(self, rows: Iterable[tuple[bytes, ...]], bodies: list[bytes]) -> Run:
+    def run(self, rows: Iterable[tuple[bytes, ...]], bodies: list[bytes]) -> ShapedRun:
         """Build a run from the groups of each message."""
         keys = self._uri_keys.copy()
         for key, column in zip(self._keys, zip(*rows, strict=True), strict=True):
             if key is not None:
                 keys[key] = same_or_all(column)
-        return Run(self.first, keys, bodies)
+        return ShapedRun(self.first, keys, bodies)
 
 
 def _keys_of_groups(folded: list[bytes]) -> list[bytes | None]:
@@ -98,7 +98,7 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], Shape | None] = {}
 
-    def maybe_learn(self, head: Head, may_make: bool) -> tuple[Shape | None, bool]:
+    def maybe_learn(self, head: ZbusHead, may_make: bool) -> tuple[Shape | None, bool]:
         """Return the shape of this head, if there is one now; and whether it was compiled for it."""
         names = head.shape
         if not names:
@@ -118,7 +118,7 @@ class Shapes:
 class Alike:
     """Messages that differ only in id and body, both of constant length."""
 
-    def __init__(self, run: Run, start: bytes, id_length: int, middle: bytes, body_length: int) -> None:
+    def __init__(self, run: ShapedRun, start: bytes, id_length: int, middle: bytes, body_length: int) -> None:
         self._start, self._middle = start, middle
         self._pieces = _alike_pieces(len(start), id_length, len(middle), body_length)
         self._first, self._keys = run.first, run.keys
@@ -134,7 +134,7 @@ class Alike:
         middle = data[id_end : found.end()]
         return cls(run, data[found.start() : id_start], id_end - id_start, middle, end - found.end())
 
-    def maybe_take(self, data: bytes, at: int) -> tuple[Run, int] | None:
+    def maybe_take(self, data: bytes, at: int) -> tuple[ShapedRun, int] | None:
         """Return a run of as many whole blocks as there are, and where they end."""
         pieces, start, middle = self._pieces, self._start, self._middle
         ids: list[bytes | None] = []
@@ -152,7 +152,7 @@ class Alike:
             ids += some
             bodies += fields[3::4]
             at += pieces.size
-        return (Run(self._first, {**self._keys, b"msgid": ids}, bodies), at) if ids else None
+        return (ShapedRun(self._first, {**self._keys, b"msgid": ids}, bodies), at) if ids else None
 
 
 @lru_cache(maxsize=256)

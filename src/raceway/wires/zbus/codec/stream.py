@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import msgspec
 
-from raceway.wires.zbus.codec.head import END_OF_HEAD, Head, Refused, ZbusLimits, faulty, read_head, too_large, too_long
-from raceway.wires.zbus.codec.shapes import ALIKE, Alike, Run, Shape, Shapes
+from raceway.wires.zbus.codec.head import (
+    END_OF_HEAD,
+    ZbusHead,
+    ZbusLimits,
+    ZbusRefused,
+    faulty,
+    read_head,
+    too_large,
+    too_long,
+)
+from raceway.wires.zbus.codec.shapes import ALIKE, Alike, Shape, ShapedRun, Shapes
 
 # Shapes that one connection tries before it parses line by line. A service alternates between two or three.
 TRIED_SHAPES = 4
@@ -25,13 +34,13 @@ class Continue100(msgspec.Struct, frozen=True):
     """The peer waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1)."""
 
 
-Found = Run | Refused | Continue100
+Found = ShapedRun | ZbusRefused | Continue100
 
 
 class _Open:
     """A message whose body is incomplete."""
 
-    def __init__(self, head: Head, head_length: int, begun: bytes) -> None:
+    def __init__(self, head: ZbusHead, head_length: int, begun: bytes) -> None:
         self.head = head
         self._pieces = [begun]
         self._missing = head.length - len(begun)
@@ -170,7 +179,7 @@ class ZbusStream:
         if end < 0:
             return self._keep_head(data, at)
         head = read_head(data[at:end], self._limits)
-        if isinstance(head, Refused):
+        if isinstance(head, ZbusRefused):
             return self._close(head, data)
         if head.length > self._limits.body_bytes:
             return self._close(too_large(head, self._limits), data)
@@ -195,27 +204,27 @@ class ZbusStream:
         self._searched = max(0, len(self._begun) - len(END_OF_HEAD) + 1)
         return len(data)
 
-    def _close(self, refused: Refused, data: bytes) -> int:
+    def _close(self, refused: ZbusRefused, data: bytes) -> int:
         """Report the refusal and ignore the rest of the stream."""
         self._found.append(refused)
         self._over = True
         return len(data)
 
-    def _learn(self, head: Head) -> None:
+    def _learn(self, head: ZbusHead) -> None:
         """Add the shape of a strictly parsed head to those tried first."""
         shape, is_new = self._learned.maybe_learn(head, self._made_shapes < MADE_SHAPES)
         self._made_shapes += is_new
         if shape is not None and shape not in self._shapes:
             self._shapes = [shape, *self._shapes[: TRIED_SHAPES - 1]]
 
-    def _add(self, head: Head, body: bytes) -> None:
+    def _add(self, head: ZbusHead, body: bytes) -> None:
         """Report a strictly parsed message."""
         if head.fault is not None:
             self._found.append(faulty(head))
         else:
-            self._add_run(Run(head.first, {**head.keys}, [body]))
+            self._add_run(ShapedRun(head.first, {**head.keys}, [body]))
 
-    def _add_run(self, run: Run) -> None:
+    def _add_run(self, run: ShapedRun) -> None:
         """Report a run. `body` in the URI is used where a message has no body."""
         if run.first.body:
             run.bodies = [body or run.first.body for body in run.bodies]

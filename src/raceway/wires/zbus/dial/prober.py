@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from raceway.net.outgoing.allowed import AllowList, Target
-from raceway.net.outgoing.link import Link, open_link
+from raceway.net.outgoing.link import OneWayLink, open_link
 from raceway.wires.zbus.codec import client as zbus_client
 
 # One lost report is no outage; the real tracker relies on its probe connection alone.
@@ -85,7 +85,7 @@ class _Probe:
     """A connection to one broker, opened immediately."""
 
     def __init__(self, target: Target) -> None:
-        self._link: Link | None = None
+        self._link: OneWayLink | None = None
         self._opening = asyncio.create_task(self._open(target))
 
     async def _open(self, target: Target) -> None:

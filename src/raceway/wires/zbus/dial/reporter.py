@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from raceway.net.outgoing.allowed import Target
-from raceway.net.outgoing.link import Link, open_link
+from raceway.net.outgoing.link import OneWayLink, open_link
 from raceway.wires.zbus.codec import client as zbus_client
 
 # Seconds until the first report after a start, unless reports are more frequent anyway. As the real broker does.
@@ -57,7 +57,7 @@ class Reporter:
             await asyncio.sleep(delay_s * (1 - random.random() / 2))  # noqa: S311 - not a secret
             delay_s = min(2 * delay_s, MAX_BACKOFF * self._every_s)
 
-    async def _report_on(self, link: Link) -> None:
+    async def _report_on(self, link: OneWayLink) -> None:
         """Report until the connection is lost."""
         lost = asyncio.create_task(link.closed.wait())
         try:

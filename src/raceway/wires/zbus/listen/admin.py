@@ -24,7 +24,7 @@ from raceway.wires.zbus.codec.admin import (
     read_create_queue,
 )
 from raceway.wires.zbus.codec.encode import admin_forbidden, method_not_found
-from raceway.wires.zbus.codec.receiver import Admin, Refused
+from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
 from raceway.wires.zbus.listen.tracker import Tracker
 
@@ -141,7 +141,7 @@ class Administration:
     def _create_mq(self, session: AdminSession, event: Admin) -> bytes | None:
         """Create a queue. The reply is sent after the commit."""
         wanted = read_create_queue(event)
-        if isinstance(wanted, Refused):
+        if isinstance(wanted, ZbusRefused):
             return zbus.refusal_reply(wanted)
         try:
             self._broker.security.check(session.peer.principal, "ManageTopic", wanted.name)

@@ -23,7 +23,7 @@ _OF_HEAD = (
 LOOK_AGAIN_S = 0.001
 
 
-class Heads:
+class HeadCache:
     """Cache of the last delivery head: messages of one batch mostly share it."""
 
     def __init__(self, advertised: bytes) -> None:

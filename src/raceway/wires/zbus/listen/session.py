@@ -21,7 +21,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queues.pubsub import Copy, PubSubQueue
 from raceway.broker.queues.queue import Entry, Queue
 from raceway.broker.queues.table import QueueResponder
-from raceway.broker.requests.replies import Answer
+from raceway.broker.requests.replies import RowAnswer
 from raceway.broker.runs import stretches
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import (
@@ -50,13 +50,13 @@ from raceway.wires.zbus.codec.receiver import (
     Browser,
     Consume,
     Continue100,
-    Heartbeat,
     Produce,
-    Refused,
+    ZbusHeartbeat,
     ZbusLimits,
+    ZbusRefused,
 )
 from raceway.wires.zbus.listen.admin import Administration
-from raceway.wires.zbus.listen.deliveries import Heads, Unsent
+from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
 
 # Reply queues of requests that were delivered to this connection; older ones can no longer be answered.
 HANDED_REPLIES = 10_000
@@ -141,7 +141,7 @@ class ZbusSession(Connection):
         self.peer = ZbusPeer(self)
         self.key = self.id.encode()
         self._unsent = Unsent(self.broker.loop, transport, self.idle, gate.settings.sweep_ms / 1000)
-        self._heads = Heads(gate.advertised)
+        self._heads = HeadCache(gate.advertised)
         self._handed: OrderedDict[bytes, None] = OrderedDict()
         # Whether the token of the current message names a principal; otherwise it is the token of a queue.
         self.identified = False
@@ -151,9 +151,9 @@ class ZbusSession(Connection):
             Produce: self._produce,
             Ask: self._ask,
             Consume: self._consume,
-            Heartbeat: lambda event: None,
+            ZbusHeartbeat: lambda event: None,
             Admin: self._admin,
-            Refused: self._refuse,
+            ZbusRefused: self._refuse,
             Continue100: lambda event: self.write(zbus.CONTINUE),
         }
 
@@ -303,7 +303,7 @@ class ZbusSession(Connection):
         self._complete(batch)
         ids: list[bytes] = batch.message_id  # type: ignore[assignment]  # completed
         wanting = [each for row, each in enumerate(ids) if _item(ack, row)] if _varies(ack) else ids if ack else []
-        done = Acknowledgement(self, wanting) if wanting else None
+        done = ProduceAcknowledgement(self, wanting) if wanting else None
         kept = Produce(batch, ack)
         try:
             outcome = self.broker.perform(self.peer, Publish(batch), done)
@@ -379,7 +379,7 @@ class ZbusSession(Connection):
             self._complete(one)
             status = _item(event.status, row)
             one.error = None if status is None or status < 400 else b"%d" % status
-            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]  # a list
+            done = ProduceAcknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]  # a list
             try:
                 outcome = self.broker.perform(self.peer, Reply(mq, one), done)
             except RacewayError as error:
@@ -394,7 +394,7 @@ class ZbusSession(Connection):
     def _consume(self, event: Consume) -> None:
         msgid = event.msgid or random_id()
         if not self.gate.is_welcome(event.browser):
-            self._refuse(Refused(403, "requests from other sites are refused", msgid))
+            self._refuse(ZbusRefused(403, "requests from other sites are refused", msgid))
             return
         box = self.broker.replies.maybe_box(event.mq)
         if box is not None and box.owner is self.peer:
@@ -439,7 +439,7 @@ class ZbusSession(Connection):
         if raw_id is not None and root is not None and root != raw_id:
             self.broker.chains.remember(raw_id.lower(), message_id, root)
 
-    def hand_answer(self, ticket: bytes, answer: Answer) -> None:
+    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
         head = zbus.delivery_head(sent_of(answer.batch, 0, self.gate.advertised))
         self.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
 
@@ -464,7 +464,7 @@ class ZbusSession(Connection):
 
     def _admin(self, event: Admin) -> None:
         if not self.gate.is_welcome(event.browser):
-            self._refuse(Refused(403, "requests from other sites are refused", event.msgid))
+            self._refuse(ZbusRefused(403, "requests from other sites are refused", event.msgid))
             return
         self._identify(event.token)
         answer = self.gate.administration.perform(self, event)
@@ -476,7 +476,7 @@ class ZbusSession(Connection):
         if all(self.gate.is_welcome(_item(event.browser, row)) for row in rows):
             return True
         for row in range(event.batch.count):
-            self._refuse(Refused(403, "requests from other sites are refused", event.batch.item("message_id", row)))
+            self._refuse(ZbusRefused(403, "requests from other sites are refused", event.batch.item("message_id", row)))
         return False
 
     def _refuse_rows(self, event: Produce | Ask, rows: Iterable[int], error: RacewayError) -> None:
@@ -486,7 +486,7 @@ class ZbusSession(Connection):
                 mq, msgid = event.batch.item("topic", row) or b"", event.batch.item("message_id", row)
                 self._refuse(self._refusal(error, mq, msgid or random_id()))
 
-    def _refusal(self, error: RacewayError, mq: bytes, msgid: bytes) -> Refused:
+    def _refusal(self, error: RacewayError, mq: bytes, msgid: bytes) -> ZbusRefused:
         if isinstance(error, UnknownQueueError | NoRouteError):
             return queue_not_found(mq, msgid)
         if isinstance(error, ForbiddenError):
@@ -500,7 +500,7 @@ class ZbusSession(Connection):
         self.write(zbus.refusal_reply(zbus.refusal_of(error, None)))
         super().refuse_unfinished(error)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: ZbusRefused) -> None:
         self.count_error()
         self.write(zbus.refusal_reply(refused))
         if refused.close:
@@ -508,7 +508,7 @@ class ZbusSession(Connection):
             self.close("framing lost")
 
 
-class Acknowledgement:
+class ProduceAcknowledgement:
     """Acknowledges produced messages after their commit, or refuses them if it failed. Called by the journal."""
 
     __slots__ = ("_ids", "_session")
