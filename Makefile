@@ -56,7 +56,7 @@ test-slow: setup ## Run the slow tests: kills, clusters, conformance suites, sca
 	@$(PYTEST) -m slow
 
 # Those that do not start servers: some two minutes for each Python.
-QUICK_TESTS := tests/model tests/net tests/wires tests/journal tests/broker tests/schema
+QUICK_TESTS := tests/model tests/net/codec $(wildcard tests/wires/*/codec) tests/journal tests/broker tests/schema
 
 pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that this machine has
 	@for name in python3.12 python3.13; do \
