@@ -12,7 +12,7 @@ from raceway.model.envelope import Batch
 def test_calls_messages_and_outcomes_share_no_record() -> None:
     calls, asked, answered = (set(get_args(union)) for union in (intents.Call, intents.Intent, intents.Outcome))
     batches = {intents.Publish, intents.Request, intents.AskAll, intents.Respond, intents.Reply, intents.Send}
-    assert asked - calls == batches | {intents.Acknowledge, intents.Return}
+    assert asked - calls == batches | {intents.Acknowledge, intents.Return, intents.Park}
     assert not asked & answered
 
 
