@@ -26,7 +26,7 @@ from bench import machine
 from raceway.config import JournalSettings
 from raceway.journal import open_journal
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend
-from raceway.journal.write.sealer import Outcome
+from raceway.journal.write.sealer import SealOutcome
 from raceway.model.envelope import MB, PUBLISH, Batch
 
 BATCH_ROWS = 1000
@@ -107,13 +107,13 @@ assert verdict.status != "lost", verdict
 """
 
 
-def seal_all(folder: Path) -> tuple[list[Outcome], float]:
+def seal_all(folder: Path) -> tuple[list[SealOutcome], float]:
     """Seal all segments; return the output of each child, and the largest memory growth of one."""
     names = sorted(path.stem for path in folder.glob("segment-*.blocks"))
     outcomes, grown = [], 0.0
     for name in names[:-1]:
         said = subprocess.run([sys.executable, "-c", SEAL, str(folder), name], capture_output=True, check=True)
-        outcomes.append(msgspec.json.decode(said.stdout, type=Outcome))
+        outcomes.append(msgspec.json.decode(said.stdout, type=SealOutcome))
         grown = max(grown, float(said.stderr))
         (folder / f"{name}.blocks").unlink()
     return outcomes, grown

@@ -12,7 +12,6 @@ from typing import Any
 from raceway.broker.broker import Broker
 from raceway.broker.door import Answered, Committed, Door
 from raceway.broker.peers import Peer
-from raceway.model.intents import Intent
 
 
 class DelayedDoor(Door):
@@ -22,8 +21,8 @@ class DelayedDoor(Door):
         after_commit = self.runtime.after_commit
         self.runtime.after_commit = lambda done: after_commit(self._later(done))
 
-    def perform(
-        self, peer: Peer, intent: Intent, done: Answered | None = None, committed: Committed | None = None
+    def perform(  # type: ignore[override]  # the overloads of `Door.perform` in one
+        self, peer: Peer, intent: Any, done: Answered | None = None, committed: Committed | None = None
     ) -> None:
         super().perform(peer, intent, done and self._later(done), committed and self._later(committed))
 

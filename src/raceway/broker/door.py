@@ -7,13 +7,15 @@ Sessions must work with both. Outcomes of one peer come in the order of its inte
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar, overload
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
 from raceway.errors import RacewayError
-from raceway.model.intents import Intent, Outcome
+from raceway.model.intents import BatchIntent, BatchOutcome, Intent, IntentFor
 
-Answered = Callable[[Outcome | RacewayError], None]
+R = TypeVar("R")
+Answered = Callable[[BatchOutcome | RacewayError], None]
 Committed = Callable[[RacewayError | None], None]
 
 
@@ -55,8 +57,20 @@ class Door:
         """Count a message of this peer that was answered with an error."""
         self._broker.count_error(peer)
 
+    @overload
     def perform(
-        self, peer: Peer, intent: Intent, done: Answered | None = None, committed: Committed | None = None
+        self, peer: Peer, intent: IntentFor[R], done: Callable[[R | RacewayError], None] | None = None
+    ) -> None: ...
+    @overload
+    def perform(
+        self, peer: Peer, intent: BatchIntent, done: Answered | None = None, committed: Committed | None = None
+    ) -> None: ...
+    def perform(
+        self,
+        peer: Peer,
+        intent: Intent,
+        done: Callable[[Any], None] | None = None,
+        committed: Committed | None = None,
     ) -> None:
         """Perform an intent of the peer. `done` is given its outcome, or the error if no part of it was done.
 
@@ -65,7 +79,7 @@ class Door:
         """
         commit = None if committed is None else _Commit(committed)
         try:
-            outcome: Outcome | RacewayError = self._broker.perform(peer, intent, commit)
+            outcome: Any = self._broker.perform(peer, intent, commit)
         except RacewayError as error:
             outcome, commit = error, None
         if done is not None:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from raceway.broker.delivery.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
-from raceway.model.intents import Acknowledge
+from raceway.model.intents import Acknowledge, Taken
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy, SubscriptionType
 from tests.rigs.doubles import Message
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
@@ -270,7 +270,8 @@ def test_an_acknowledgement_for_nothing_that_exists_is_refused_alone(bench: Subs
     bench.sent(p, *payloads(2))
     intent = Acknowledge([TOPIC, "nothing", TOPIC, TOPIC], [NAME, NAME, "nobody", NAME], [0, 0, 0, 1])
     outcome = bench.broker.perform(bench.sender, intent, None)
-    assert [(start, stop, type(error)) for start, stop, error in outcome.refused] == [  # type: ignore[union-attr]
+    assert isinstance(outcome, Taken)
+    assert [(start, stop, type(error)) for start, stop, error in outcome.refused] == [
         (1, 2, UnknownTopicError),
         (2, 3, UnknownSubscriptionError),
     ]

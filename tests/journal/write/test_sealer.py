@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raceway.journal.write.seal import seal_segment
-from raceway.journal.write.sealer import Outcome, Sealer, maybe_next_to_seal, outlived_blocks
+from raceway.journal.write.sealer import Sealer, SealOutcome, maybe_next_to_seal, outlived_blocks
 from tests.rigs.journal_folder import write_folder
 from tests.rigs.journal_rows import TOPICS, rows
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "data", [rows(0, 200), rows(200, 100), rows(300, 10)])
 
 
-def wait(sealer: Sealer) -> Outcome:
+def wait(sealer: Sealer) -> SealOutcome:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (outcome := sealer.maybe_outcome()) is not None:

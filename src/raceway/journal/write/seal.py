@@ -5,8 +5,8 @@ blocks row by row and column by column; only then is it put in place. Rows that 
 missing and are recorded in the file. With `--hold` it copies the rows of the topics named on standard input (a JSON
 list) from the segment, whatever its form, to a held file.
 
-One line of JSON on standard output (`sealer.Outcome`) reports the result; the exit status is 0 on success. Killed at
-any moment it leaves at most a staging folder, which the next start removes.
+One line of JSON on standard output (`sealer.SealOutcome`) reports the result; the exit status is 0 on success. Killed
+at any moment it leaves at most a staging folder, which the next start removes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.read.segment import BlockSegment, first_of
 from raceway.journal.write.retention import held_path
-from raceway.journal.write.sealer import Outcome
+from raceway.journal.write.sealer import SealOutcome
 from raceway.journal.write.staging import seal_batches
 
 # Bounds the line: the parent reads the pipe only after the child has ended, and a pipe holds 64 KiB on Linux.
 _TOLD_DAMAGE = 100
 
 
-def seal_segment(folder: Path, name: str, row_group_rows: int) -> Outcome:
+def seal_segment(folder: Path, name: str, row_group_rows: int) -> SealOutcome:
     """Seal `<name>.blocks`. Raises JournalError if it is still written to, sealed by another, or reads back wrong."""
     blocks = _open_blocks(folder, name)
     last = _last_position(folder, blocks.first)
@@ -66,7 +66,7 @@ def seal_segment(folder: Path, name: str, row_group_rows: int) -> Outcome:
     return _outcome("seal", name, blocks, sink, sealed.size)
 
 
-def hold_rows(folder: Path, name: str, topics: Sequence[str], row_group_rows: int) -> Outcome:
+def hold_rows(folder: Path, name: str, topics: Sequence[str], row_group_rows: int) -> SealOutcome:
     """Copy the rows of `topics` to the segment's held file. Idempotent: repeating it writes the same file again."""
     sealed = folder / (name + PARQUET)
     source: Segment = SealedSegment(sealed) if sealed.exists() else _open_blocks(folder, name)
@@ -79,9 +79,9 @@ def hold_rows(folder: Path, name: str, topics: Sequence[str], row_group_rows: in
     return _outcome("hold", name, source, sink, SealedSegment(target).size)
 
 
-def _outcome(job: Literal["seal", "hold"], name: str, source: Segment, sink: ParquetSink, size: int) -> Outcome:
+def _outcome(job: Literal["seal", "hold"], name: str, source: Segment, sink: ParquetSink, size: int) -> SealOutcome:
     """Return the outcome of a job that was done."""
-    return Outcome(
+    return SealOutcome(
         job=job, name=name, rows=sink.rows, size=size, source_size=source.size,
         missing=tuple(sink.missing[:_TOLD_DAMAGE]), damage=tuple(source.damage[:_TOLD_DAMAGE]),
     )  # fmt: skip
@@ -190,12 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = seal_segment(chosen.folder, chosen.name, chosen.row_group_rows)
     # Expected failures become an outcome; anything else ends in a traceback on standard error, and no line.
     except (RacewayError, OSError, pa.ArrowException) as error:
-        outcome = Outcome(job="hold" if chosen.hold else "seal", name=chosen.name, error=str(error))
+        outcome = SealOutcome(job="hold" if chosen.hold else "seal", name=chosen.name, error=str(error))
     outcome = msgspec.structs.replace(outcome, seconds=round(time.monotonic() - begin, 3))
     return _said(outcome)
 
 
-def _said(outcome: Outcome) -> int:
+def _said(outcome: SealOutcome) -> int:
     """Print the outcome; return the exit status. If the bus is gone and closed the pipe, that is no error."""
     try:
         print(msgspec.json.encode(outcome).decode(), flush=True)

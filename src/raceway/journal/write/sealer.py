@@ -22,7 +22,7 @@ _PAUSE_S = 60.0
 _BLOCKS, _PARQUET = ".blocks", ".parquet"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SealOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Result of a child, printed as one line of JSON. `error` is empty on success."""
 
     job: Literal["seal", "hold"]
@@ -95,7 +95,7 @@ class Sealer:
         """Start copying the rows of these topics to the held file of segment `name`."""
         self._start("hold", name, msgspec.json.encode(list(topics)))
 
-    def maybe_outcome(self) -> Outcome | None:
+    def maybe_outcome(self) -> SealOutcome | None:
         """Return the outcome once the child has ended; None while it runs. Never blocks."""
         child = self._child
         if child is None or child.poll() is None:
@@ -125,17 +125,17 @@ class Sealer:
         except BrokenPipeError:
             pass  # it has ended already; its exit status tells why
 
-    def _collect(self, child: subprocess.Popen[bytes]) -> Outcome:
+    def _collect(self, child: subprocess.Popen[bytes]) -> SealOutcome:
         """Read the outcome of an ended child."""
         assert child.stdout is not None
         with child:
             said = child.stdout.read()
         self._child = None
         try:
-            outcome = msgspec.json.decode(said, type=Outcome)
+            outcome = msgspec.json.decode(said, type=SealOutcome)
         except msgspec.DecodeError:
             reason = f"the sealing process ended with status {child.returncode} and no result"
-            outcome = Outcome(job=self._job, name=self._name, error=reason)
+            outcome = SealOutcome(job=self._job, name=self._name, error=reason)
         if outcome.error:
             self._resting[self._name] = self._clock() + _PAUSE_S
         return outcome

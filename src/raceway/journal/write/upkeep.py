@@ -16,7 +16,7 @@ from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
 from raceway.journal.state import State
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import Plan, plan, remove_segment
-from raceway.journal.write.sealer import Outcome, Sealer, outlived_blocks
+from raceway.journal.write.sealer import Sealer, SealOutcome, outlived_blocks
 
 
 class UpkeepOwner(Protocol):
@@ -120,7 +120,7 @@ class Upkeep:
             self._sealer.seal(name)
 
 
-def _lost_with(outcome: Outcome) -> Iterator[Damage]:
+def _lost_with(outcome: SealOutcome) -> Iterator[Damage]:
     """Yield reports of rows that a segment lacked when it was sealed; the Parquet file alone would not show them."""
     reason = "lost before the segment was sealed"
     for first, last in outcome.missing if outcome.job == "seal" else ():
@@ -129,7 +129,7 @@ def _lost_with(outcome: Outcome) -> Iterator[Damage]:
         )
 
 
-def _log_outcome(outcome: Outcome) -> None:
+def _log_outcome(outcome: SealOutcome) -> None:
     """Log the outcome of a child."""
     if outcome.error:
         log().error("sealing failed", segment=outcome.name, reason=outcome.error)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.model.intents import (
-    Call,
     Done,
     Heartbeat,
     ListPeers,
     ListSubscriptions,
     ListTopics,
+    PeerIntent,
     ReadMetrics,
     Register,
     Subscribe,
@@ -31,7 +31,7 @@ ID = I.encode()
 SUBSCRIBE, UNSUBSCRIBE = "system.topic.subscribe", "system.topic.unsubscribe"
 
 
-def call(topic: str, payload: Any = b"", action: bytes = b"request") -> Call | Done | MbRefused:
+def call(topic: str, payload: Any = b"", action: bytes = b"request") -> PeerIntent | Done | MbRefused:
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return read_call(MbHeader(action, topic.encode(), b"1.0.0", ID), body)
 
@@ -86,7 +86,7 @@ def test_unknown_system_topic_is_refused_in_its_own_spelling(topic: str) -> None
     ],
 )
 @pytest.mark.parametrize("payload", [b"", b"{}", b"{broken", b"error:{}", b"\xff"])
-def test_topics_without_members_never_look_at_their_payload(topic: str, expected: Call, payload: bytes) -> None:
+def test_topics_without_members_never_look_at_their_payload(topic: str, expected: PeerIntent, payload: bytes) -> None:
     assert call(topic, payload) == expected
 
 

@@ -8,15 +8,14 @@ from raceway.model.intents import (
     Done,
     Metric,
     Metrics,
-    Outcome,
     PatternRow,
     Patterns,
+    PeerOutcome,
     PeerRow,
     Peers,
     SubscriberRow,
     SubscriptionList,
     SubscriptionRow,
-    Taken,
 )
 from raceway.wires.mb.codec.encode import tcp_frame
 from raceway.wires.mb.codec.header import MbHeader
@@ -28,7 +27,7 @@ NOW_US = 1_794_724_093_214_999
 TIME = "2026-11-15T06:28:13.214Z"
 
 
-def body(topic: bytes, outcome: Outcome, show_all: bool = False) -> bytes:
+def body(topic: bytes, outcome: PeerOutcome, show_all: bool = False) -> bytes:
     reply = system_reply(MbHeader(b"request", topic, b"2.0.0", ID), outcome, tcp_frame, show_all)
     header, _, payload = reply[4:].partition(b"\n")
     assert reply == frame(reply[4:])
@@ -89,11 +88,6 @@ def test_metrics_are_bare_values_or_all_there_is() -> None:
     )
     assert body(b"system.metrics", metrics, show_all=True) == expected.encode()
     assert body(b"system.metrics", Metrics(0, ())) == b'{"metrics":{}}'
-
-
-def test_outcome_of_a_batch_is_no_answer_to_a_call() -> None:
-    with pytest.raises(AssertionError):
-        body(b"system.metrics", Taken())
 
 
 def test_log_record_is_a_response_without_id_and_ends_with_the_three_fixed_members() -> None:

@@ -17,12 +17,12 @@ import re2
 from raceway.errors import PeerError
 from raceway.model.envelope import encode_json
 from raceway.model.intents import (
-    Call,
     Done,
     Heartbeat,
     ListPeers,
     ListSubscriptions,
     ListTopics,
+    PeerIntent,
     ReadMetrics,
     Register,
     Subscribe,
@@ -64,7 +64,7 @@ def is_system(topic: bytes) -> bool:
     return topic[:7].lower() == b"system."
 
 
-def read_call(head: MbHeader, payload: bytes) -> Call | Done | MbRefused:
+def read_call(head: MbHeader, payload: bytes) -> PeerIntent | Done | MbRefused:
     """Decode a call to the broker. Return `Done` if the broker need not be asked, `MbRefused` if it is invalid."""
     try:
         return _read_call(head, payload)
@@ -92,7 +92,7 @@ def read_show_all(payload: bytes) -> bool:
     return bool(_read_members(payload).get("showAll"))
 
 
-def _read_call(head: MbHeader, payload: bytes) -> Call | Done:
+def _read_call(head: MbHeader, payload: bytes) -> PeerIntent | Done:
     sent = as_text(head.topic)
     topic = sent.lower()
     _check_action(head, topic, sent)
@@ -238,14 +238,14 @@ def _read_metrics(members: Members) -> ReadMetrics:
 
 
 # Calls without parameters: their payload is not read, so even broken JSON is accepted.
-_WITHOUT_MEMBERS: dict[str, Call] = {
+_WITHOUT_MEMBERS: dict[str, PeerIntent] = {
     HEARTBEAT: Heartbeat(),
     "system.service.list": ListPeers(),
     "system.topic.list": ListTopics(),
     "system.topic.subscriptions": ListTopics(),
     "system.log.unsubscribe": UnwatchLog(),
 }
-_READERS: dict[str, Callable[[Members], Call | Done]] = {
+_READERS: dict[str, Callable[[Members], PeerIntent | Done]] = {
     "system.service.register": _read_register,
     "system.service.subscriptions": _read_list_subscriptions,
     "system.topic.subscribe": _read_subscribe,

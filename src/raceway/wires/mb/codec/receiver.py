@@ -24,7 +24,7 @@ from struct import Struct
 import msgspec
 
 from raceway.model.failure import maybe_failure_code
-from raceway.model.intents import Call, Done, Heartbeat, Publish, ReadMetrics, Request, Respond
+from raceway.model.intents import Done, Heartbeat, PeerIntent, Publish, ReadMetrics, Request, Respond
 from raceway.net.codec.frames import LENGTH, Unfinished
 from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, subscribe_payload
 from raceway.wires.mb.codec.encode import (
@@ -98,7 +98,7 @@ class SystemCall(msgspec.Struct, frozen=True):
     """
 
     head: MbHeader
-    call: Call | Done | MbRefused
+    call: PeerIntent | Done | MbRefused
     payload: bytes
     show_all: bool = False
 

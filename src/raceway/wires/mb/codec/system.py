@@ -11,17 +11,14 @@ from typing import Any
 
 from raceway.model.envelope import encode_json
 from raceway.model.intents import (
-    Asked,
     Done,
     Metric,
     Metrics,
-    Outcome,
     PatternRow,
     Patterns,
+    PeerOutcome,
     Peers,
-    Sent,
     SubscriptionList,
-    Taken,
 )
 from raceway.wires.mb.codec.encode import SUCCESS, Frame, iso_time, message
 from raceway.wires.mb.codec.header import MbHeader, plain_number
@@ -32,7 +29,7 @@ FAILURE = b'{"status":"failure"}'
 LOG_HEADER = b"response:system.log:1.0.0"
 
 
-def system_reply(head: MbHeader, outcome: Outcome, frame: Frame, show_all: bool = False) -> bytes:
+def system_reply(head: MbHeader, outcome: PeerOutcome, frame: Frame, show_all: bool = False) -> bytes:
     """Encode the answer to a call; `show_all` is the option of a request for metrics."""
     # The id is sent as request id and as parent, as in all answers (`mb_encode.answer`).
     message_id = head.message_id or b""
@@ -40,10 +37,8 @@ def system_reply(head: MbHeader, outcome: Outcome, frame: Frame, show_all: bool 
     return message(header, _reply_body(head, outcome, show_all), frame)
 
 
-def _reply_body(head: MbHeader, outcome: Outcome, show_all: bool) -> bytes:
+def _reply_body(head: MbHeader, outcome: PeerOutcome, show_all: bool) -> bytes:
     match outcome:
-        case Taken() | Asked() | Sent():
-            raise AssertionError("only batches of messages are taken; a system topic never makes one")
         case Done():
             return SUCCESS if outcome.changed else FAILURE
         case Peers():

@@ -16,7 +16,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Encoder
 from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.model.envelope import MB, Batch, Column
-from raceway.model.intents import Done, Outcome, Publish, Request, Respond, Taken
+from raceway.model.intents import Done, Outcome, PeerOutcome, Publish, Request, Respond, Taken
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit
@@ -163,7 +163,7 @@ class MbSession(Connection):
         else:
             self._door.perform(self.peer, call, partial(self._called, event))
 
-    def _called(self, event: mb.SystemCall, outcome: Outcome | MbRefused | RacewayError) -> None:
+    def _called(self, event: mb.SystemCall, outcome: PeerOutcome | MbRefused | RacewayError) -> None:
         if not self.open:
             return
         if isinstance(outcome, RacewayError):
