@@ -31,7 +31,7 @@ LIMIT = 200_000
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running_server(
-        RACEWAY_LISTEN__HTTP__BODY_LIMIT=LIMIT, RACEWAY_LISTEN__HEAD_S=0.4, RACEWAY_LISTEN__BODY_RATE=100_000,
+        RACEWAY_LISTEN__HTTP__BODY_LIMIT=LIMIT, RACEWAY_LISTEN__HEAD_S=2, RACEWAY_LISTEN__BODY_RATE=100_000,
         RACEWAY_LISTEN__HTTP__HEAD_LIMIT=8192,
     ) as server:  # fmt: skip
         yield server

@@ -40,7 +40,7 @@ KIB, MIB = 1 << 10, 1 << 20
 def tight() -> Iterator[Server]:
     """Limits that a test can reach."""
     with running_server(
-        RACEWAY_LISTEN__HEAD_S=0.3,
+        RACEWAY_LISTEN__HEAD_S=1.5,
         RACEWAY_LISTEN__MB__SWEEP_MS=50,
         RACEWAY_LISTEN__ZBUS__SWEEP_MS=50,
         RACEWAY_LISTEN__SENECA__SWEEP_MS=50,
