@@ -19,7 +19,7 @@ def bench(tmp_path: Path) -> SubscribingBench:
 
 def begin(bench: SubscribingBench, start: str, name: str = NAME) -> Member:
     wanted = ConsumerWanted(TOPIC, "c", name, "shared", start=parse_start(start))
-    return bench.open(bench.broker.danube.subscribe(wanted).id)
+    return bench.open(bench.broker.subscriptions.subscribe(wanted).id)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_requests_on_the_way_do_not_count_as_lag(bench: SubscribingBench) -> Non
     bench.request(b"3" * 36)  # behind what was looked at
     bench.sent(producer, b"5")
     wanted = ConsumerWanted(TOPIC, "c", NAME, "shared", start=Start("first"))
-    consumer = bench.open(bench.broker.danube.subscribe(wanted, place).id)
+    consumer = bench.open(bench.broker.subscriptions.subscribe(wanted, place).id)
     assert (consumer.offsets, bench.status().lag) == ([0, 3, 5], 3)
     bench.ack(0, 3, 5)
     bench.crash()
@@ -96,16 +96,16 @@ def test_requests_on_the_way_do_not_count_as_lag(bench: SubscribingBench) -> Non
 
 def test_a_subscription_is_made_before_the_first_publish_when_asked_to(bench: SubscribingBench) -> None:
     with pytest.raises(UnknownTopicError):
-        bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
-    consumer = bench.open(bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME, create_topic=True)).id)
+        bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME))
+    consumer = bench.open(bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME, create_topic=True)).id)
     bench.sent(bench.producer(), b"0")
     assert consumer.offsets == [0]
 
 
 def test_one_without_consumers_keeps_what_comes_over_a_kill(bench: SubscribingBench) -> None:
     wanted = ConsumerWanted(TOPIC, "", NAME, "failover", create_topic=True)
-    assert bench.broker.danube.create_subscription(wanted)
-    assert not bench.broker.danube.create_subscription(wanted)
+    assert bench.broker.subscriptions.make(wanted)
+    assert not bench.broker.subscriptions.make(wanted)
     bench.sent(bench.producer(), b"0")
     bench.crash()
     assert bench.member("failover").offsets == [0]
@@ -114,7 +114,7 @@ def test_one_without_consumers_keeps_what_comes_over_a_kill(bench: SubscribingBe
 def test_topics_are_not_made_where_that_is_switched_off() -> None:
     bench = SubscribingBench(auto_create=False)
     with pytest.raises(UnknownTopicError):
-        bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME, create_topic=True))
+        bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME, create_topic=True))
 
 
 def test_a_new_queue_begins_where_it_says(bench: SubscribingBench) -> None:

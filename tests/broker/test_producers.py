@@ -34,7 +34,7 @@ def test_the_same_name_on_a_topic_is_the_same_producer_also_after_a_restart(benc
     assert bench.producer(name="other") != first
     assert bench.producer("elsewhere") != first
     bench.restart()
-    assert bench.broker.danube.is_producer(first)
+    assert bench.broker.producers.hear(first)
     assert bench.sent(first, b"a").refused == ()
     assert bench.producer() == first
 
@@ -115,12 +115,12 @@ def test_a_correlation_id_that_the_sender_gives_counts(bench: SubscribingBench) 
 def test_names_have_a_length(bench: SubscribingBench, name: str) -> None:
     with pytest.raises(InvalidValueError):
         bench.producer(name=name)
-    assert not bench.broker.danube.look_up(TOPIC), "no topic is made in vain"
+    assert not bench.broker.topic_admin.look_up(TOPIC), "no topic is made in vain"
 
 
 def test_a_limit_counts_producers_heard_of_lately(bench: SubscribingBench) -> None:
     bench.producer(name="first")
-    bench.broker.danube_admin.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
+    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
     second = bench.producer(name="second")
     with pytest.raises(LimitError):
         bench.producer(name="third")
@@ -132,7 +132,7 @@ def test_a_limit_counts_producers_heard_of_lately(bench: SubscribingBench) -> No
     with pytest.raises(LimitError):
         bench.producer(name="first")
     bench.loop.advance(50)
-    bench.broker.danube.is_producer(third)
+    bench.broker.producers.hear(third)
     bench.loop.advance(20)
     bench.producer(name="first")
     with pytest.raises(LimitError):
@@ -141,7 +141,7 @@ def test_a_limit_counts_producers_heard_of_lately(bench: SubscribingBench) -> No
 
 
 def test_an_exclusive_producer_is_alone(bench: SubscribingBench) -> None:
-    create = bench.broker.danube.create_producer
+    create = bench.broker.producers.create
     create(ProducerWanted(TOPIC, "alone", True, exclusive=True))
     with pytest.raises(ForbiddenError):
         create(ProducerWanted(TOPIC, "other", True))
@@ -154,14 +154,14 @@ def test_an_exclusive_producer_is_alone(bench: SubscribingBench) -> None:
 
 def test_an_unknown_subject_makes_no_topic(bench: SubscribingBench) -> None:
     with pytest.raises(SchemaReferenceError):
-        bench.broker.danube.create_producer(ProducerWanted("new", "p", True, subject="nothing"))
-    assert not bench.broker.danube.look_up("new")
+        bench.broker.producers.create(ProducerWanted("new", "p", True, subject="nothing"))
+    assert not bench.broker.topic_admin.look_up("new")
 
 
 def test_the_first_subject_is_bound_and_another_refused(bench: SubscribingBench) -> None:
     for subject in ("one", "two"):
         bench.broker.schemas.register(subject, "string", b"")
-    create = bench.broker.danube.create_producer
+    create = bench.broker.producers.create
     create(ProducerWanted("t", "p", True, subject="one"))
     topic = bench.broker.topics.maybe_exact("t")
     assert topic is not None

@@ -54,7 +54,7 @@ def test_only_exact_names_are_partitions(name: str, wanted: tuple[str, int] | No
 def test_names_of_the_broker_are_refused(bench: SubscribingBench, name: str) -> None:
     with pytest.raises(NameReservedError):
         bench.producer(name)
-    assert not bench.broker.danube.look_up(name)
+    assert not bench.broker.topic_admin.look_up(name)
 
 
 def test_a_name_that_differs_only_in_case_is_refused(bench: SubscribingBench) -> None:
@@ -68,10 +68,10 @@ def test_a_name_that_differs_only_in_case_is_refused(bench: SubscribingBench) ->
 
 def test_a_topic_of_another_wire_is_found_by_its_name(bench: SubscribingBench) -> None:
     bench.publish(bench.foreign_peer(), Message(b"Born.Elsewhere"))
-    assert bench.broker.danube.look_up("born.elsewhere")
-    assert not bench.broker.danube.look_up("Born.Elsewhere"), "names are looked up exactly"
-    assert bench.broker.danube.partitions("born.elsewhere") == ["born.elsewhere"]
-    assert bench.broker.danube.partitions("nothing") == []
+    assert bench.broker.topic_admin.look_up("born.elsewhere")
+    assert not bench.broker.topic_admin.look_up("Born.Elsewhere"), "names are looked up exactly"
+    assert bench.broker.topic_admin.partitions("born.elsewhere") == ["born.elsewhere"]
+    assert bench.broker.topic_admin.partitions("nothing") == []
 
 
 # ---- dispatch strategy -----------------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ def test_a_topic_of_another_wire_is_found_by_its_name(bench: SubscribingBench) -
 
 def test_the_first_producer_settles_the_strategy(bench: SubscribingBench) -> None:
     bench.publish(bench.foreign_peer(), Message(b"t"))
-    assert bench.broker.danube_admin.describe("t").reliable is None
+    assert bench.broker.topic_admin.describe("t").reliable is None
     bench.producer("t", reliable=False)
-    assert bench.broker.danube_admin.describe("t").reliable is False
+    assert bench.broker.topic_admin.describe("t").reliable is False
     with pytest.raises(MismatchError, match="non-reliable, not reliable"):
         bench.producer("t", name="other", reliable=True)
     bench.restart()
@@ -103,10 +103,10 @@ def test_subscriptions_made_while_it_is_open_are_durable_and_stay_so(bench: Subs
 
 
 def test_topics_without_rows_survive_a_restart(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_topic("empty", reliable=True)
+    bench.broker.topic_admin.create_topic("empty", reliable=True)
     bench.restart()
-    assert bench.broker.danube.look_up("empty")
-    assert bench.broker.danube_admin.describe("empty") == TopicRow("empty", True)
+    assert bench.broker.topic_admin.look_up("empty")
+    assert bench.broker.topic_admin.describe("empty") == TopicRow("empty", True)
 
 
 def test_topics_are_not_made_by_consumers(bench: SubscribingBench) -> None:
@@ -118,7 +118,7 @@ def test_without_auto_create_producers_make_none(bench: SubscribingBench) -> Non
     bench = SubscribingBench(auto_create=False)
     with pytest.raises(UnknownTopicError):
         bench.producer("t")
-    bench.broker.danube_admin.create_topic("t", reliable=True)
+    bench.broker.topic_admin.create_topic("t", reliable=True)
     bench.producer("t")
 
 
@@ -130,11 +130,11 @@ def test_partitions_are_given_by_number(bench: SubscribingBench) -> None:
         bench.producer(f"t-part-{number}", name=f"p-{number}")
     bench.producer("t-partial")
     wanted = ["t-part-0", "t-part-1", "t-part-2", "t-part-10"]
-    assert bench.broker.danube.partitions("t") == wanted
-    assert bench.broker.danube.look_up("t")
-    assert bench.broker.danube.partitions("t-part-2") == ["t-part-2"]
+    assert bench.broker.topic_admin.partitions("t") == wanted
+    assert bench.broker.topic_admin.look_up("t")
+    assert bench.broker.topic_admin.partitions("t-part-2") == ["t-part-2"]
     bench.restart()
-    assert bench.broker.danube.partitions("t") == wanted
+    assert bench.broker.topic_admin.partitions("t") == wanted
 
 
 def test_a_name_is_plain_or_partitioned(bench: SubscribingBench) -> None:
@@ -145,15 +145,15 @@ def test_a_name_is_plain_or_partitioned(bench: SubscribingBench) -> None:
     with pytest.raises(TopicKindError):
         bench.producer("parted")
     with pytest.raises(TopicKindError):
-        bench.broker.danube_admin.create_topic("parted", True)
+        bench.broker.topic_admin.create_topic("parted", True)
     with pytest.raises(TopicKindError):
-        bench.broker.danube_admin.create_partitioned_topic("plain", 2, True)
+        bench.broker.topic_admin.create_partitioned_topic("plain", 2, True)
     with pytest.raises(UnknownTopicError):
         bench.subscribe(topic="parted")
 
 
 def test_an_administrator_fixes_their_number(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("t", 3, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("t", 3, reliable=True)
     bench.producer("t-part-2")
     with pytest.raises(MismatchError, match="is 3"):
         bench.producer("t-part-3")
@@ -161,17 +161,17 @@ def test_an_administrator_fixes_their_number(bench: SubscribingBench) -> None:
     with pytest.raises(MismatchError):
         bench.producer("t-part-3")
     with pytest.raises(TopicKindError):
-        bench.broker.danube_admin.create_partitioned_topic("t", 4, reliable=True)
+        bench.broker.topic_admin.create_partitioned_topic("t", 4, reliable=True)
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
 def test_the_number_of_partitions_has_bounds(bench: SubscribingBench, count: int) -> None:
     with pytest.raises(InvalidValueError):
-        bench.broker.danube_admin.create_partitioned_topic("t", count, reliable=True)
+        bench.broker.topic_admin.create_partitioned_topic("t", count, reliable=True)
 
 
 def test_publishes_of_other_wires_to_the_base_go_to_the_partition_of_their_sender(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("t", 3, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("t", 3, reliable=True)
     members = [bench.member(topic=f"t-part-{number}") for number in range(3)]
     senders = [bench.foreign_peer() for _ in range(8)]
     for sender in senders:
@@ -183,7 +183,7 @@ def test_publishes_of_other_wires_to_the_base_go_to_the_partition_of_their_sende
 
 
 def test_the_routing_key_counts_before_the_sender(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("t", 3, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("t", 3, reliable=True)
     members = [bench.member(topic=f"t-part-{number}") for number in range(3)]
     keys = [b"k%d" % number for number in range(12)]
     batch = Batch(12, wire=b"zbus", kind=PUBLISH, topic=b"t", payload=list(keys), routing_key=list(keys))
@@ -214,51 +214,51 @@ def test_a_deleted_topic_is_gone_with_all_that_belongs_to_it(bench: SubscribingB
     producer = bench.producer()
     consumer = bench.member()
     bench.sent(producer, b"a")
-    bench.broker.danube_admin.delete_topic("orders")
-    assert not bench.broker.danube.look_up("orders")
+    bench.broker.topic_admin.delete_topic("orders")
+    assert not bench.broker.topic_admin.look_up("orders")
     assert [type(error).__name__ for error in consumer.sink.ended] == ["UnknownConsumerError"]
-    assert not bench.broker.danube.is_consumer(consumer.id)
-    assert not bench.broker.danube.is_producer(producer)
+    assert not bench.broker.subscriptions.is_consumer(consumer.id)
+    assert not bench.broker.producers.hear(producer)
     bench.restart()
-    assert not bench.broker.danube.look_up("orders")
+    assert not bench.broker.topic_admin.look_up("orders")
     assert bench.journal.state.get("cursors", "subscription:orders:billing") is None
 
 
 def test_its_name_may_be_used_again_and_offsets_go_on(bench: SubscribingBench) -> None:
     bench.sent(bench.producer(), b"a")
-    bench.broker.danube_admin.delete_topic("orders")
+    bench.broker.topic_admin.delete_topic("orders")
     producer = bench.producer(reliable=False)
     consumer = bench.member()
     bench.sent(producer, b"b")
     assert consumer.sink.got == [(1, b"b")]
     bench.restart()
-    assert bench.broker.danube_admin.describe("orders").reliable is False
+    assert bench.broker.topic_admin.describe("orders").reliable is False
 
 
 def test_a_publish_of_another_wire_brings_it_back(bench: SubscribingBench) -> None:
     bench.sent(bench.producer(), b"a")
-    bench.broker.danube_admin.delete_topic("orders")
+    bench.broker.topic_admin.delete_topic("orders")
     bench.publish(bench.foreign_peer(), Message())
-    assert bench.broker.danube.look_up("orders")
+    assert bench.broker.topic_admin.look_up("orders")
     bench.restart()
-    assert bench.broker.danube_admin.describe("orders") == TopicRow("orders")
+    assert bench.broker.topic_admin.describe("orders") == TopicRow("orders")
 
 
 def test_partitions_go_with_their_base(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("t", 2, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("t", 2, reliable=True)
     with pytest.raises(InvalidValueError):
-        bench.broker.danube_admin.delete_topic("t-part-0")
-    bench.broker.danube_admin.delete_topic("t")
-    assert bench.broker.danube.partitions("t") == []
+        bench.broker.topic_admin.delete_topic("t-part-0")
+    bench.broker.topic_admin.delete_topic("t")
+    assert bench.broker.topic_admin.partitions("t") == []
     bench.producer("t")
     bench.restart()
-    assert bench.broker.danube.partitions("t") == ["t"]
+    assert bench.broker.topic_admin.partitions("t") == ["t"]
 
 
 def test_a_queue_is_not_deleted_as_a_topic(bench: SubscribingBench) -> None:
     bench.broker.queues.create(bench.sender, "me", "q", 1, "")
     with pytest.raises(InUseError):
-        bench.broker.danube_admin.delete_topic("q")
+        bench.broker.topic_admin.delete_topic("q")
 
 
 # ---- namespaces ------------------------------------------------------------------------------------------------------
@@ -267,21 +267,21 @@ def test_a_queue_is_not_deleted_as_a_topic(bench: SubscribingBench) -> None:
 def test_topics_of_another_namespace_are_seen_by_danube_only(bench: SubscribingBench) -> None:
     with pytest.raises(UnknownNamespaceError):
         bench.producer("/shop/orders")
-    bench.broker.danube_admin.create_namespace("shop")
+    bench.broker.topic_admin.create_namespace("shop")
     listener = bench.foreign_peer("#")
     producer, consumer = bench.producer("/shop/orders"), bench.member(topic="/shop/orders")
     bench.sent(producer, b"a", topic="/shop/orders")
     assert (consumer.payloads, listener.copies) == ([b"a"], [])
     assert bench.rows("publish")[0]["topic"] == "/shop/orders"
     bench.restart()
-    assert bench.broker.danube_admin.namespaces() == ["default", "shop", "system"]
-    assert bench.broker.danube_admin.namespace_topics("shop") == ["/shop/orders"]
-    assert bench.broker.danube_admin.namespace_topics("default") == []
+    assert bench.broker.topic_admin.namespaces() == ["default", "shop", "system"]
+    assert bench.broker.topic_admin.namespace_topics("shop") == ["/shop/orders"]
+    assert bench.broker.topic_admin.namespace_topics("default") == []
 
 
 def test_an_alias_lets_other_wires_reach_them() -> None:
     bench = SubscribingBench(aliases={"shop.orders": "/shop/orders"})
-    bench.broker.danube_admin.create_namespace("shop")
+    bench.broker.topic_admin.create_namespace("shop")
     listener = bench.foreign_peer("shop.+")
     producer, consumer = bench.producer("/shop/orders"), bench.member(topic="/shop/orders")
     bench.sent(producer, b"a", topic="/shop/orders")
@@ -291,7 +291,7 @@ def test_an_alias_lets_other_wires_reach_them() -> None:
 
 
 def test_only_an_empty_namespace_goes(bench: SubscribingBench) -> None:
-    admin = bench.broker.danube_admin
+    admin = bench.broker.topic_admin
     admin.create_namespace("shop")
     with pytest.raises(TopicKindError):
         admin.create_namespace("shop")
@@ -304,7 +304,7 @@ def test_only_an_empty_namespace_goes(bench: SubscribingBench) -> None:
     admin.delete_topic("/shop/orders")
     admin.delete_namespace("shop")
     bench.restart()
-    assert bench.broker.danube_admin.namespaces() == ["default", "system"]
+    assert bench.broker.topic_admin.namespaces() == ["default", "system"]
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -312,17 +312,17 @@ def test_only_an_empty_namespace_goes(bench: SubscribingBench) -> None:
 
 def test_a_topic_counts_before_its_namespace_and_that_before_the_broker() -> None:
     bench = SubscribingBench(limits=TopicLimits(max_producers_per_topic=7, max_publish_rate=5))
-    admin = bench.broker.danube_admin
+    admin = bench.broker.topic_admin
     admin.create_topic("t", True)
     admin.set_policies("namespace", "default", Policies(max_producers_per_topic=3, max_consumers_per_topic=2))
     admin.set_policies("topic", "t", Policies(max_consumers_per_topic=0))
     for _ in range(2):
-        found = bench.broker.danube_admin.topic_policies("t")
+        found = bench.broker.topic_admin.topic_policies("t")
         assert (found.max_producers_per_topic, found.max_consumers_per_topic, found.max_publish_rate) == (3, 0, 5)
-        assert bench.broker.danube_admin.policies("default").max_consumers_per_topic == 2
+        assert bench.broker.topic_admin.policies("default").max_consumers_per_topic == 2
         bench.restart()
 
 
 def test_limits_cannot_be_negative(bench: SubscribingBench) -> None:
     with pytest.raises(InvalidValueError):
-        bench.broker.danube_admin.set_policies("namespace", "default", Policies(max_publish_rate=-1))
+        bench.broker.topic_admin.set_policies("namespace", "default", Policies(max_publish_rate=-1))

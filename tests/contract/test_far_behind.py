@@ -27,7 +27,7 @@ def fill(bench: SubscribingBench, own: int) -> None:
     """The backlog and the others, mixed, in batches as a busy door makes them."""
     dice = random.Random(7)
     names = [f"other.{number}" for number in range(TOPICS)]
-    ids = [bench.broker.danube.create_producer(ProducerWanted(name, "p", True)).id for name in names]
+    ids = [bench.broker.producers.create(ProducerWanted(name, "p", True)).id for name in names]
     before = OTHERS - BACKLOG  # most of the others come first
     for begin in range(0, before, ROWS):
         store(bench, [dice.randrange(TOPICS) for _ in range(ROWS)], names, ids)

@@ -72,7 +72,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.bench = self.open()
         self.producer = self.bench.producer()
         self.bench.subscribe(self.kind, "first")
-        admin = self.bench.broker.danube_admin
+        admin = self.bench.broker.subscription_admin
         admin.set_failure_policy(TOPIC, NAME, POLICY)
         admin.set_dispatch_limit(TOPIC, NAME, WINDOW)
         self.bench.loop.advance(4)

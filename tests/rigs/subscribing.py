@@ -89,7 +89,7 @@ class Member:
         self.id = consumer_id
         self._bench = bench
         self.sink = sink or RecordingSink()
-        self.stream: Stream = bench.broker.danube.open_stream(consumer_id, self.sink)
+        self.stream: Stream = bench.broker.subscriptions.open_stream(consumer_id, self.sink)
 
     @property
     def payloads(self) -> list[bytes]:
@@ -144,7 +144,7 @@ class SubscribingBench(BrokerRig):
     # ---- producing ---------------------------------------------------------------------------------------------------
 
     def producer(self, topic: str = TOPIC, name: str = "p", reliable: bool = True) -> int:
-        found = self.broker.danube.create_producer(ProducerWanted(topic, name, reliable)).id
+        found = self.broker.producers.create(ProducerWanted(topic, name, reliable)).id
         self.settle()
         return found
 
@@ -188,7 +188,7 @@ class SubscribingBench(BrokerRig):
         subscription: str = NAME,
         filters: tuple[str, ...] = (),
     ) -> int:
-        found = self.broker.danube.subscribe(ConsumerWanted(topic, name, subscription, kind, filters)).id
+        found = self.broker.subscriptions.subscribe(ConsumerWanted(topic, name, subscription, kind, filters)).id
         self.settle()
         return found
 

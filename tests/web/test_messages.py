@@ -93,7 +93,7 @@ def test_the_latest_of_a_topic_are_found_by_its_index(bench: Bench, app: Starlet
 
 
 def test_the_latest_of_a_partitioned_topic_are_those_of_its_partitions(bench: Bench, app: Starlette) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("parted", 2, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("parted", 2, reliable=True)
     bench.publish(bench.exact_peer(), Message(b"parted-part-0", b"a"), Message(b"parted-part-1", b"b"))
     bench.loop.settle()
     found = ask(app, "/api/topics/parted/messages").json()

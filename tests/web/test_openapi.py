@@ -115,7 +115,7 @@ def used() -> Starlette:
     """Over a bus that has a topic with messages and a subscription, and a schema with two versions."""
     bench = Bench()
     bench.publish(bench.peer(), Message(b"orders"), Message(b"orders"))
-    bench.broker.danube.create_subscription(ConsumerWanted("orders", "", "billing"), None)
+    bench.broker.subscriptions.make(ConsumerWanted("orders", "", "billing"), None)
     for definition in (b'{"type": "object"}', b'{"type": "object", "required": ["id"]}'):
         bench.broker.schemas.prepare_mode("order", "none")
         bench.broker.schemas.register("order", "json_schema", definition)

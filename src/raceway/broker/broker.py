@@ -14,8 +14,6 @@ import structlog
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus
-from raceway.broker.danube import Danube
-from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
@@ -25,7 +23,9 @@ from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
+from raceway.broker.subscriptions.administration import SubscriptionAdministration
 from raceway.broker.subscriptions.table import SubscriptionTable
+from raceway.broker.topic_admin import TopicAdministration
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.undeliverable import Parking
@@ -101,7 +101,14 @@ class Broker(Bus):
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
         self.security.changed = self._end_forbidden
         self.schema_violations = publishing.schema_door.violations
-        self._join_danube(publishing)
+        records, subscriptions = self.topic_records, settings.subscriptions
+        self.letters = Letters(self, records, publishing)
+        self.producers = Producers(self, records, self.schemas, publishing, subscriptions.producer_idle_s)
+        self.subscriptions = SubscriptionTable(self, records, self.letters, subscriptions)
+        self.subscription_admin = SubscriptionAdministration(records, self.subscriptions)
+        self.topic_admin = TopicAdministration(
+            self, records, self.schemas, self.producers, self.subscriptions, self.queues
+        )  # fmt: skip
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
         self.parking = Parking(self)
@@ -129,16 +136,6 @@ class Broker(Bus):
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
         }
-
-    def _join_danube(self, publishing: Publishing) -> None:
-        settings, records = self.settings.subscriptions, self.topic_records
-        letters = Letters(self, records, publishing)
-        self.producers = Producers(self, records, publishing, settings.producer_idle_s)
-        self.subscriptions = SubscriptionTable(self, records, letters, settings)
-        self.danube = Danube(self, records, self.schemas, self.producers, self.subscriptions, letters)
-        self.danube_admin = DanubeAdmin(
-            self, records, self.schemas, self.producers, self.subscriptions, self.queues
-        )  # fmt: skip
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
         """Perform the peer's intent. `done` is for batches: it is called when their rows are committed, or with the

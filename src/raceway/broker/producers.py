@@ -14,6 +14,7 @@ import msgspec
 from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
+from raceway.broker.registry.schemas import Schemas
 from raceway.broker.runs import Refused, RowSpan
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
@@ -23,6 +24,7 @@ from raceway.errors import (
     LimitError,
     RacewayError,
     UnknownProducerError,
+    UnknownTopicError,
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
@@ -51,8 +53,10 @@ class RegisteredProducer:
 
 
 class Producers:
-    def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing, idle_s: float) -> None:
-        self._bus, self._records, self._publishing = bus, records, publishing
+    def __init__(
+        self, bus: Bus, records: TopicRecords, schemas: Schemas, publishing: Publishing, idle_s: float
+    ) -> None:
+        self._bus, self._records, self._schemas, self._publishing = bus, records, schemas, publishing
         self._idle_s = idle_s
         self._by_id: dict[int, RegisteredProducer] = {}
         self._by_topic: dict[Topic, dict[str, RegisteredProducer]] = {}
@@ -63,9 +67,24 @@ class Producers:
                 RegisteredProducer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0)
             )
 
-    def create(self, topic: Topic, wanted: ProducerWanted) -> ProducerRow:
-        """Return the producer of this name, created if it is new. Raises as `check`."""
-        self.check(topic, wanted)
+    def create(self, wanted: ProducerWanted, maker: str = "") -> ProducerRow:
+        """Return the producer of this name, created if it is new, with its topic. Creates nothing if a check fails.
+
+        `maker` is the network of the client. Raises UnknownTopicError without `auto_create`, DrainingError,
+        InvalidValueError, LimitError, ForbiddenError, SchemaReferenceError, UnavailableError, errors of names.
+        """
+        self._bus.check_open()
+        found = self._records.check(wanted.topic, wanted.reliable)
+        if found is None and not self._bus.settings.subscriptions.auto_create:
+            raise UnknownTopicError(wanted.topic)
+        self._check(found, wanted)
+        if wanted.subject is not None:
+            self._schemas.check_reference(found, wanted.subject, version=wanted.version, min_version=wanted.min_version)
+        if found is None or wanted.name not in self._by_topic.get(found, {}):
+            self._bus.journal.check_writable()  # on a full disk the state would wait for space
+        topic = self._records.settle(wanted.topic, wanted.reliable, maker=maker)
+        if wanted.subject is not None:
+            self._schemas.bind(topic, wanted.subject)
         known = self._by_topic.get(topic, {}).get(wanted.name)
         now = self._bus.loop.time()
         if known is None or known.exclusive != wanted.exclusive:
@@ -77,7 +96,7 @@ class Producers:
         known.heard = now
         return ProducerRow(known.id, known.name)
 
-    def check(self, topic: Topic | None, wanted: ProducerWanted) -> None:
+    def _check(self, topic: Topic | None, wanted: ProducerWanted) -> None:
         """Check that the producer may be created; `topic` is None if it does not exist yet.
 
         Raises InvalidValueError, LimitError, ForbiddenError.
@@ -95,9 +114,6 @@ class Producers:
         alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
         if alone is not None:
             raise ForbiddenError(f"producer {wanted.name!r}", f"join {alone.name!r}: one of them is exclusive")
-
-    def has(self, topic: Topic, name: str) -> bool:
-        return name in self._by_topic.get(topic, {})
 
     def hear(self, producer_id: int) -> bool:
         """Reset the idle timer of a producer. Return False if it does not exist."""

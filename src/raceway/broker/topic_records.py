@@ -1,8 +1,8 @@
 """Stored properties of topics and namespaces: dispatch strategy, partitions, limits, deletion.
 
-A topic created on another wire has no record. Its dispatch strategy is open: the first Danube producer sets it.
+A topic created on another wire has no record. Its dispatch strategy is open: the first registered producer sets it.
 
-Partitions are topics called `<base>-part-<number>`, created by a Danube producer or an administrator. A name is either
+Partitions are topics called `<base>-part-<number>`, created by a producer or an administrator. A name is either
 a topic or the base of partitions, never both. An administrator fixes their number; producers create one after the
 other.
 
@@ -27,6 +27,7 @@ from raceway.errors import (
     TopicKindError,
     UnavailableError,
     UnknownNamespaceError,
+    UnknownTopicError,
 )
 from raceway.model.subscriptions import Policies
 from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, refuse_reserved
@@ -97,6 +98,20 @@ class TopicRecords:
         topic = self._bus.topics.maybe_exact(name)
         return None if topic is None or topic.partitions else topic
 
+    def topic(self, name: str) -> Topic:
+        """Return the topic of exactly this name. Raises UnknownTopicError, also for the base of partitions."""
+        topic = self.maybe_topic(name)
+        if topic is None:
+            raise UnknownTopicError(name)
+        return topic
+
+    def parts(self, name: str) -> tuple[Topic, ...]:
+        """Return the partitions by number, or the topic itself if it has none. Raises UnknownTopicError."""
+        topics = self.partitions(name)
+        if not topics:
+            raise UnknownTopicError(name)
+        return topics
+
     def reliable(self, topic: Topic) -> bool | None:
         """Return the dispatch strategy; None if it is not set yet."""
         return self._records.get(topic.name, NO_RECORD).reliable
@@ -157,6 +172,17 @@ class TopicRecords:
         if base:
             self._join_partition(topics.own(name), base)
         return topics.own(name)
+
+    def create_reliable(self, name: str) -> Topic:
+        """Create a reliable topic for a consumer that comes before any producer.
+
+        Raises UnknownTopicError without `auto_create`, UnavailableError, errors of names.
+        """
+        if not self._bus.settings.subscriptions.auto_create:
+            raise UnknownTopicError(name)
+        self.check(name, True)
+        self._bus.journal.check_writable()
+        return self.settle(name, True)
 
     def partitions(self, name: str) -> tuple[Topic, ...]:
         """Return the partitions by number; the topic itself if it has none; empty if it is unknown."""

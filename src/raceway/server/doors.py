@@ -139,7 +139,7 @@ class Doors:
         for gate in self._gates:
             gate.drain()
         self._broker.queues.pause()
-        self._broker.danube.pause()
+        self._broker.subscriptions.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - journal and sessions have no common event to wait for

@@ -83,14 +83,14 @@ class RemovedPolicy(msgspec.Struct, frozen=True):
 
 class PolicyRoutes(Routes):
     def __init__(self, broker: Broker) -> None:
-        self._broker, self._admin = broker, broker.danube_admin
+        self._broker, self._topics, self._admin = broker, broker.topic_admin, broker.subscription_admin
 
     # ---- limits of namespaces and topics -----------------------------------------------------------------------------
 
     @get(NAMESPACE, LOOKUP, "topics")
     async def namespace(self, name: str) -> ShownPolicies:
         """Limits of a namespace."""
-        return ShownPolicies(**msgspec.structs.asdict(self._admin.policies(name)))
+        return ShownPolicies(**msgspec.structs.asdict(self._topics.policies(name)))
 
     @put(NAMESPACE, MANAGE_BROKER, "topics", body=Policies)
     async def limit_namespace(self, request: Request, name: str) -> ShownPolicies:
@@ -101,7 +101,7 @@ class PolicyRoutes(Routes):
     @get(TOPIC, LOOKUP, "topics")
     async def topic(self, name: str) -> ShownPolicies:
         """Limits of a topic."""
-        return ShownPolicies(**msgspec.structs.asdict(self._admin.topic_policies(name)))
+        return ShownPolicies(**msgspec.structs.asdict(self._topics.topic_policies(name)))
 
     @put(TOPIC, MANAGE_BROKER, "topics", body=Policies)
     async def limit_topic(self, request: Request, name: str) -> ShownPolicies:
@@ -111,7 +111,7 @@ class PolicyRoutes(Routes):
 
     async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> None:
         self._broker.journal.check_writable()
-        self._admin.set_policies(scope, name, _policies(await read_json(request)))
+        self._topics.set_policies(scope, name, _policies(await read_json(request)))
         await committed(self._broker)
 
     # ---- delivery of subscriptions -----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class PolicyRoutes(Routes):
         return topic
 
     def _parts_of(self, topic: str) -> list[str]:
-        found = self._broker.danube.partitions(topic)
+        found = self._topics.partitions(topic)
         if not found:
             raise UnknownTopicError(topic)
         return found

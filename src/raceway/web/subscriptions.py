@@ -174,21 +174,21 @@ class SubscriptionRoutes(Routes):
         sent, broker = await read_body(request, NewSubscription), self._broker
         name, start = topic_name(broker, sent.topic), parse_start(str(sent.start))
         broker.security.check(principal_of(request), "Consume", name)
-        if not broker.danube.look_up(name):
+        if not broker.topic_admin.look_up(name):
             if not sent.create_topic:
                 raise UnknownTopicError(name)
             broker.security.check(principal_of(request), "Produce", name)
-            broker.danube.create_topic(name)
-        made = any([await self._create(part, sent, start) for part in broker.danube.partitions(name)])
+            broker.topic_records.create_reliable(name)
+        made = any([await self._create(part, sent, start) for part in broker.topic_admin.partitions(name)])
         await committed(broker)
         return Answered(MadeSubscription(name, sent.name, made), 201 if made else 200)
 
     async def _create(self, topic: str, sent: NewSubscription, start: Start) -> bool:
         place = None if start == LAST else await asyncio.to_thread(find_place, self._broker.journal, topic, start)
         if sent.in_flight is not None:
-            self._broker.danube_admin.set_in_flight(topic, sent.name, sent.in_flight)
+            self._broker.subscription_admin.set_in_flight(topic, sent.name, sent.in_flight)
         wanted = ConsumerWanted(topic, "", sent.name, sent.type, start=start)
-        return self._broker.danube.create_subscription(wanted, place)
+        return self._broker.subscriptions.make(wanted, place)
 
     @post("/api/replay", CONSUME, "topics", body=Replay)
     async def replay(self, request: Request) -> Replayed:

@@ -361,7 +361,7 @@ def test_who_waits_for_the_commit_is_told_after_the_queues(bench: QueueBench) ->
 
 def test_a_partition_may_be_a_queue_and_their_base_may_not(bench: QueueBench) -> None:
     """A queue is one cursor. Consumers of a publish/subscribe queue have none: they get all partitions."""
-    bench.broker.danube_admin.create_partitioned_topic("t", 2, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("t", 2, reliable=True)
     with pytest.raises(TopicKindError, match="t-part-0"):
         bench.create("t")
     bench.create("t-part-1")
@@ -379,4 +379,4 @@ def test_a_partition_may_be_a_queue_and_their_base_may_not(bench: QueueBench) ->
 def test_a_queue_is_a_plain_topic(bench: QueueBench) -> None:
     bench.create("q")
     with pytest.raises(TopicKindError):
-        bench.broker.danube_admin.create_partitioned_topic("q", 2, reliable=True)
+        bench.broker.topic_admin.create_partitioned_topic("q", 2, reliable=True)

@@ -24,10 +24,10 @@ def test_one_that_stays_away_is_forgotten_while_the_others_stay(reliable: bool) 
     assert bench.status().consumers == ("here", "later")
     bench.loop.advance(1000)
     assert bench.status().consumers == ("here",)
-    assert bench.broker.danube.is_consumer(here.id)
+    assert bench.broker.subscriptions.is_consumer(here.id)
     bench.restart()
-    assert bench.broker.danube.is_consumer(here.id)
-    assert not bench.broker.danube.is_consumer(later.id)
+    assert bench.broker.subscriptions.is_consumer(here.id)
+    assert not bench.broker.subscriptions.is_consumer(later.id)
 
 
 def test_one_that_comes_back_is_away_anew_when_it_leaves() -> None:
@@ -39,14 +39,14 @@ def test_one_that_comes_back_is_away_anew_when_it_leaves() -> None:
         bench.loop.advance(DAY_S - 10)
         consumer = bench.open(consumer.id)
     bench.loop.advance(10 * DAY_S)
-    assert bench.broker.danube.is_consumer(consumer.id)
+    assert bench.broker.subscriptions.is_consumer(consumer.id)
 
 
 def test_a_removed_subscription_is_not_looked_at_again() -> None:
     bench = SubscribingBench()
     bench.producer(reliable=False)
     bench.member().leave()
-    bench.broker.danube_admin.unsubscribe(TOPIC, "billing")
+    bench.broker.subscription_admin.unsubscribe(TOPIC, "billing")
     bench.loop.advance(2 * DAY_S)
     assert len(bench.broker.subscriptions) == 0
 
@@ -58,7 +58,7 @@ def test_subscriptions_that_come_and_go_all_day_are_not_kept_in_memory(monkeypat
     kept = bench.member()
     for _ in range(50):
         bench.member(subscription="passing").leave()
-        bench.broker.danube_admin.unsubscribe(TOPIC, "passing")
+        bench.broker.subscription_admin.unsubscribe(TOPIC, "passing")
     assert len(bench.broker.subscriptions._absences._alarms) < 20
     kept.leave()
     bench.loop.advance(2 * DAY_S)

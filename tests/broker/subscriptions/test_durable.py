@@ -74,7 +74,7 @@ def test_a_subscription_made_behind_rows_that_are_lost_gets_what_takes_their_off
     other = bench.member(subscription="other")
     bench.faulty.fail_next_commit()
     bench.send(p, b"lost")
-    late_id = bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", "late", "exclusive")).id
+    late_id = bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", "late", "exclusive")).id
     late = bench.open(late_id)
     bench.sent(p, b"kept")
     assert other.payloads == late.payloads == [b"kept"]
@@ -83,7 +83,7 @@ def test_a_subscription_made_behind_rows_that_are_lost_gets_what_takes_their_off
 def test_so_does_the_first_subscription_of_its_topic(bench: SubscribingBench, p: int) -> None:
     bench.faulty.fail_next_commit()
     bench.send(p, b"lost", b"lost")
-    only = bench.open(bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME, "exclusive")).id)
+    only = bench.open(bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME, "exclusive")).id)
     bench.sent(p, b"kept")
     assert only.sink.got == [(0, b"kept")]
     assert bench.kept_cursor() == 0
@@ -153,9 +153,9 @@ def test_no_more_than_the_window_is_out_without_an_acknowledgement(bench: Subscr
 def test_the_window_can_be_changed_while_messages_are_out(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     bench.sent(p, *payloads(300))
-    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 150)
+    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 150)
     assert consumer.payloads == payloads(150)
-    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 1)
+    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 1)
     bench.ack(*range(100))
     assert consumer.payloads == payloads(150)
     bench.ack(*range(100, 150))
@@ -166,7 +166,7 @@ def test_the_window_can_be_changed_while_messages_are_out(bench: SubscribingBenc
 def test_the_window_has_bounds(bench: SubscribingBench, p: int, count: int) -> None:
     bench.member()
     with pytest.raises(InvalidValueError):
-        bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, count)
+        bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, count)
 
 
 def test_a_stream_without_room_is_given_nothing_and_loses_nothing(bench: SubscribingBench, p: int) -> None:
@@ -302,7 +302,7 @@ def test_a_refused_message_comes_again_after_the_policy_delay(bench: Subscribing
 
 def test_where_the_policy_has_no_delay_a_refused_message_comes_again_at_once(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(base_redelivery_delay_ms=0))
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(base_redelivery_delay_ms=0))
     bench.sent(p, b"a")
     bench.nack(0, delay_ms=0)
     bench.loop.advance(0.04)  # two ticks of the timer
@@ -345,7 +345,7 @@ def test_what_is_not_acknowledged_in_time_comes_again(bench: SubscribingBench, p
 
 def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(ack_timeout_ms=3_600_000))
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(ack_timeout_ms=3_600_000))
     bench.sent(p, b"bad", b"good")
     bench.ack(1)
     for _ in range(6):
@@ -361,7 +361,7 @@ def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: i
 def test_a_lost_consumer_is_a_failure_of_the_message_it_was_at_work_on(bench: SubscribingBench, p: int) -> None:
     policy = FailurePolicy(max_redelivery_count=2, poison="dead_letter", dead_letter_topic="dead")
     consumer = bench.member("shared")
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
     bench.sent(p, *payloads(4))
     bench.ack(0)
     for _ in range(3):
@@ -376,7 +376,7 @@ def test_a_lost_consumer_is_a_failure_of_the_message_it_was_at_work_on(bench: Su
 def test_connections_that_the_stop_of_the_bus_ends_are_no_failures(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     bench.sent(p, b"a")
-    bench.broker.danube.pause()
+    bench.broker.subscriptions.pause()
     consumer.stream.close(lost=True)
     bench.settle()
     kept = bench.journal.state.get("cursors", f"subscription:{TOPIC}:{NAME}")
@@ -386,7 +386,7 @@ def test_connections_that_the_stop_of_the_bus_ends_are_no_failures(bench: Subscr
 def test_a_message_that_hangs_its_consumer_for_ever_is_given_up_at_last(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     policy = FailurePolicy(max_redelivery_count=1, backoff="fixed", poison="drop")
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
     bench.sent(p, b"a")
     bench.loop.advance(600)
     assert (len(consumer.offsets) > 15, bench.status().dropped) == (True, 0), "far above the failures of the policy"
@@ -396,7 +396,7 @@ def test_a_message_that_hangs_its_consumer_for_ever_is_given_up_at_last(bench: S
 
 def test_a_subscription_that_is_blocked_says_so(bench: SubscribingBench, p: int) -> None:
     bench.member()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
     bench.sent(p, b"a")
     with capture_logs() as logs:
         bench.nack(0, reason="no such order")
@@ -422,15 +422,17 @@ def test_a_disconnection_is_no_failure(bench: SubscribingBench, p: int) -> None:
 
 def test_a_changed_policy_holds_at_once(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
     bench.sent(p, b"a", b"b")
     bench.nack(0)
     assert bench.status().poisoned == 1
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=1))
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=1))
     assert consumer.offsets == [0, 1, 0]
     bench.nack(0)
     assert bench.status().poisoned == 1
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=1, poison="drop"))
+    bench.broker.subscription_admin.set_failure_policy(
+        TOPIC, NAME, FailurePolicy(max_redelivery_count=1, poison="drop")
+    )
     assert (bench.status().poisoned, bench.status().dropped) == (0, 1)
     bench.ack(1)
     assert bench.kept_cursor() == 2
@@ -440,7 +442,7 @@ def test_a_shorter_timeout_holds_for_what_is_out(bench: SubscribingBench, p: int
     consumer = bench.member()
     bench.sent(p, b"a")
     policy = FailurePolicy(ack_timeout_ms=100, base_redelivery_delay_ms=0)
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
     bench.loop.advance(0.2)
     assert len(consumer.offsets) >= 2
 
@@ -450,7 +452,7 @@ def test_however_often_time_is_looked_at_there_is_one_alarm(bench: SubscribingBe
     bench.sent(p, b"a")
     alarms = bench.broker.subscriptions._alarms._wheel
     for _ in range(50):
-        bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, POLICY)
+        bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, POLICY)
     for _ in range(20):
         bench.loop.advance(31)
         assert len(alarms) <= 2
@@ -460,7 +462,7 @@ def test_however_often_time_is_looked_at_there_is_one_alarm(bench: SubscribingBe
 def test_dropped_messages_are_skipped(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     policy = FailurePolicy(max_redelivery_count=1, base_redelivery_delay_ms=10, poison="drop")
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
     bench.sent(p, b"a")
     for _ in range(2):
         bench.nack(0)
@@ -480,7 +482,7 @@ def test_dropped_messages_are_skipped(bench: SubscribingBench, p: int) -> None:
 def test_a_policy_that_cannot_be_is_refused(bench: SubscribingBench, p: int, policy: FailurePolicy) -> None:
     bench.member()
     with pytest.raises(InvalidValueError):
-        bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+        bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
 
 
 # ---- exclusive -------------------------------------------------------------------------------------------------------
@@ -682,11 +684,11 @@ def test_after_a_restart_everything_goes_on_under_the_old_ids(bench: Subscribing
 def test_settings_of_a_subscription_survive(bench: SubscribingBench, p: int) -> None:
     bench.member()
     policy = FailurePolicy(max_redelivery_count=2, poison="drop")
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
-    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 7)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 7)
     bench.restart()
-    assert bench.broker.danube_admin.failure_policy(TOPIC, NAME) == (policy, "exclusive")
-    assert bench.broker.danube_admin.dispatch_limit(TOPIC, NAME) == 7
+    assert bench.broker.subscription_admin.failure_policy(TOPIC, NAME) == (policy, "exclusive")
+    assert bench.broker.subscription_admin.dispatch_limit(TOPIC, NAME) == 7
     assert bench.status().type == "exclusive"
 
 
@@ -703,7 +705,7 @@ def test_the_owner_before_a_restart_is_the_owner_after_it(bench: SubscribingBenc
 
 def test_while_the_bus_stops_nothing_more_is_handed_out(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.danube.pause()
+    bench.broker.subscriptions.pause()
     bench.sent(p, b"a")
     assert consumer.payloads == []
     late = bench.member(subscription="late")

@@ -161,7 +161,7 @@ def test_a_subscription_without_consumers_goes_after_a_minute(bench: Subscribing
     with pytest.raises(UnknownConsumerError):
         bench.open(consumer.id)
     bench.restart()
-    assert bench.broker.danube_admin.subscriptions(TOPIC) == []
+    assert bench.broker.subscription_admin.subscriptions(TOPIC) == []
 
 
 def test_one_that_comes_back_in_time_keeps_it(bench: SubscribingBench, p: int) -> None:
@@ -189,7 +189,7 @@ def test_after_a_restart_without_consumers_it_goes_too(bench: SubscribingBench, 
     bench.member()
     bench.restart()
     bench.loop.advance(61)
-    assert bench.broker.danube_admin.subscriptions(TOPIC) == []
+    assert bench.broker.subscription_admin.subscriptions(TOPIC) == []
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
@@ -203,6 +203,6 @@ def test_the_second_of_a_name_takes_over(bench: SubscribingBench, p: int, kind: 
 
 def test_a_stopping_bus_hands_out_nothing(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.danube.pause()
+    bench.broker.subscriptions.pause()
     bench.sent(p, b"a")
     assert consumer.payloads == []

@@ -39,7 +39,7 @@ def bench() -> SubscribingBench:
 )
 def test_names_and_filters_have_bounds(bench: SubscribingBench, wanted: ConsumerWanted) -> None:
     with pytest.raises(InvalidValueError):
-        bench.broker.danube.subscribe(wanted)
+        bench.broker.subscriptions.subscribe(wanted)
     assert len(bench.broker.subscriptions) == 0
 
 
@@ -52,15 +52,15 @@ def test_ids_fit_a_column_and_are_hard_to_guess(bench: SubscribingBench) -> None
 
 def test_an_unknown_consumer_has_no_stream(bench: SubscribingBench) -> None:
     with pytest.raises(UnknownConsumerError):
-        bench.broker.danube.open_stream(7, RecordingSink())
-    assert not bench.broker.danube.is_consumer(7)
+        bench.broker.subscriptions.open_stream(7, RecordingSink())
+    assert not bench.broker.subscriptions.is_consumer(7)
     consumer = bench.subscribe()
-    assert bench.broker.danube.is_consumer(consumer)
-    assert bench.broker.danube.consumer_topic(consumer) == TOPIC
+    assert bench.broker.subscriptions.is_consumer(consumer)
+    assert bench.broker.subscriptions.consumer(consumer)[0].topic.name == TOPIC
 
 
 def test_a_limit_of_subscriptions(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.set_policies("topic", TOPIC, Policies(max_subscriptions_per_topic=2))
+    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_subscriptions_per_topic=2))
     bench.subscribe(subscription="one")
     bench.subscribe(subscription="two")
     bench.subscribe(subscription="two")
@@ -69,7 +69,7 @@ def test_a_limit_of_subscriptions(bench: SubscribingBench) -> None:
 
 
 def test_a_limit_of_consumers_counts_those_attached(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_subscription=2))
+    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_subscription=2))
     first = bench.member("shared", "first")
     bench.member("shared", "second")
     with pytest.raises(LimitError, match="consumers of subscription"):
@@ -81,7 +81,7 @@ def test_a_limit_of_consumers_counts_those_attached(bench: SubscribingBench) -> 
 
 
 def test_a_limit_of_consumers_of_the_topic(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_topic=2))
+    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_topic=2))
     bench.member("shared", "first")
     bench.member("shared", "second", subscription="other")
     with pytest.raises(LimitError, match="consumers of 'orders'"):
@@ -94,15 +94,15 @@ def test_a_consumer_that_stays_away_for_a_day_is_forgotten_and_its_subscription_
     away, here = bench.member("shared", "away"), bench.member("shared", "here")
     away.leave()
     bench.loop.advance(86_390)
-    assert bench.broker.danube.is_consumer(away.id)
+    assert bench.broker.subscriptions.is_consumer(away.id)
     bench.loop.advance(20)
-    assert not bench.broker.danube.is_consumer(away.id)
-    assert bench.broker.danube.is_consumer(here.id)
+    assert not bench.broker.subscriptions.is_consumer(away.id)
+    assert bench.broker.subscriptions.is_consumer(here.id)
     here.leave()
     bench.loop.advance(90_000)
     assert bench.status().consumers == ()
     bench.restart()
-    assert bench.broker.danube_admin.subscriptions(TOPIC) == [NAME]
+    assert bench.broker.subscription_admin.subscriptions(TOPIC) == [NAME]
 
 
 def test_many_short_streams_leave_no_alarms_behind(bench: SubscribingBench) -> None:
@@ -115,15 +115,15 @@ def test_many_short_streams_leave_no_alarms_behind(bench: SubscribingBench) -> N
 def test_a_subscription_with_live_consumers_is_not_removed(bench: SubscribingBench) -> None:
     consumer = bench.member()
     with pytest.raises(InUseError, match="1 live consumer"):
-        bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+        bench.broker.subscription_admin.unsubscribe(TOPIC, NAME)
     consumer.leave()
-    bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+    bench.broker.subscription_admin.unsubscribe(TOPIC, NAME)
     with pytest.raises(UnknownSubscriptionError):
-        bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+        bench.broker.subscription_admin.unsubscribe(TOPIC, NAME)
     with pytest.raises(UnknownTopicError):
-        bench.broker.danube_admin.unsubscribe("nothing", NAME)
+        bench.broker.subscription_admin.unsubscribe("nothing", NAME)
     bench.restart()
-    assert not bench.broker.danube.is_consumer(consumer.id)
+    assert not bench.broker.subscriptions.is_consumer(consumer.id)
     for section in ("subscriptions", "consumers", "cursors", "requests"):
         assert dict(bench.journal.state.section(section)) == {}
 
@@ -132,7 +132,7 @@ def test_a_subscription_made_anew_starts_at_the_tail(bench: SubscribingBench) ->
     producer = bench.producer()
     bench.member().leave()
     bench.sent(producer, b"a")
-    bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+    bench.broker.subscription_admin.unsubscribe(TOPIC, NAME)
     assert bench.member().payloads == []
 
 
@@ -142,7 +142,7 @@ def test_without_subscriptions_nothing_is_kept_of_a_topic(bench: SubscribingBenc
     bench.sent(producer, b"a" * 1000)
     assert bench.broker.subscriptions.recent.bytes > 0
     consumer.leave()
-    bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+    bench.broker.subscription_admin.unsubscribe(TOPIC, NAME)
     topic = bench.broker.topics.maybe_exact(TOPIC)
     assert topic is not None
     assert not bench.broker.readers.holds(topic)
@@ -169,7 +169,8 @@ def test_the_status_of_all(bench: SubscribingBench) -> None:
     bench.member(subscription="audit").leave()
     bench.sent(producer, *(b"%d" % number for number in range(10)))
     bench.ack(0)
-    audit, billing = bench.broker.danube_admin.status()
+    rows = [each.status() for each in bench.broker.subscriptions]
+    audit, billing = sorted(rows, key=lambda row: row.name)
     assert (audit.name, audit.lag, audit.active, audit.consumers) == ("audit", 10, (), ("c",))
     assert (billing.type, billing.lag, billing.in_flight, billing.cursor) == ("shared", 9, 9, 1)
     assert (billing.active, billing.delivered) == (("a", "b"), 10)
@@ -222,8 +223,8 @@ def test_after_retention_removed_what_was_wanted_it_goes_on_behind_it() -> None:
 def test_thousands_of_topics_with_subscriptions_are_restored_quickly() -> None:
     bench = SubscribingBench()
     for number in range(2000):
-        bench.broker.danube_admin.create_topic(f"t{number}", reliable=True)
-        bench.broker.danube.subscribe(ConsumerWanted(f"t{number}", "c", NAME, "exclusive"))
+        bench.broker.topic_admin.create_topic(f"t{number}", reliable=True)
+        bench.broker.subscriptions.subscribe(ConsumerWanted(f"t{number}", "c", NAME, "exclusive"))
     began = time.monotonic()
     bench.restart()
     assert time.monotonic() - began < 2

@@ -213,7 +213,7 @@ def test_a_consumer_says_how_many_it_wants_and_keeps_it_over_a_restart(tmp_path:
     bench = SubscribingBench(tmp_path, first_in_flight=10)
     producer = bench.producer()
     wanted = ConsumerWanted(TOPIC, "c", NAME, "shared", in_flight=2)
-    consumer = bench.open(bench.broker.danube.subscribe(wanted).id)
+    consumer = bench.open(bench.broker.subscriptions.subscribe(wanted).id)
     bench.sent(producer, *(b"%d" % number for number in range(9)))
     assert consumer.offsets == [0, 1]
     bench.ack(0)
@@ -221,12 +221,12 @@ def test_a_consumer_says_how_many_it_wants_and_keeps_it_over_a_restart(tmp_path:
     bench.crash()
     assert bench.open(consumer.id).offsets == [1, 2]
     with pytest.raises(InvalidValueError):
-        bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "d", NAME, "shared", in_flight=0))
+        bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "d", NAME, "shared", in_flight=0))
 
 
 def test_an_administrator_sets_it_at_once_and_for_a_subscription_to_come(tmp_path: Path) -> None:
     bench = SubscribingBench(tmp_path, first_in_flight=10)
-    producer, admin = bench.producer(), bench.broker.danube_admin
+    producer, admin = bench.producer(), bench.broker.subscription_admin
     admin.set_in_flight(TOPIC, NAME, 2)
     consumer = bench.member("shared")
     bench.sent(producer, *(b"%d" % number for number in range(60)))
@@ -236,25 +236,25 @@ def test_an_administrator_sets_it_at_once_and_for_a_subscription_to_come(tmp_pat
     bench.settle()
     bench.crash()
     assert len(bench.open(consumer.id).offsets) == 50
-    bench.broker.danube_admin.set_in_flight(TOPIC, NAME, None)
-    assert bench.broker.danube_admin.in_flight(TOPIC, NAME) is None
+    bench.broker.subscription_admin.set_in_flight(TOPIC, NAME, None)
+    assert bench.broker.subscription_admin.in_flight(TOPIC, NAME) is None
 
 
 def test_a_window_that_was_set_for_the_subscription_is_where_its_consumers_begin() -> None:
     bench = SubscribingBench(first_in_flight=10)
     producer = bench.producer()
-    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 30)
+    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 30)
     consumer = bench.member("shared")
     bench.sent(producer, *(b"%d" % number for number in range(60)))
     assert consumer.offsets == list(range(30))
-    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 40)
+    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 40)
     assert consumer.offsets == list(range(40))
 
 
 def test_all_consumers_together_have_no_more_than_the_window_of_the_subscription() -> None:
     bench = SubscribingBench(first_in_flight=10, max_unacked=5)
     producer = bench.producer()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy())
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy())
     one, other = bench.member("shared", "one"), bench.member("shared", "other")
     bench.sent(producer, *(b"%d" % number for number in range(50)))
     assert len(one.offsets) + len(other.offsets) == 5

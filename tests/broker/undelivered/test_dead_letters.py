@@ -21,7 +21,7 @@ POLICY = FailurePolicy(
 @pytest.fixture
 def bench() -> SubscribingBench:
     bench = SubscribingBench()
-    bench.broker.danube.advertise("http://broker:6650")
+    bench.broker.letters.broker_address = "http://broker:6650"
     return bench
 
 
@@ -35,7 +35,7 @@ def fail(bench: SubscribingBench, *offsets: int, reason: str | None = None) -> N
 
 def with_policy(bench: SubscribingBench) -> tuple[int, Member]:
     producer, consumer = bench.producer(), bench.member()
-    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, POLICY)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, POLICY)
     return producer, consumer
 
 
@@ -72,7 +72,7 @@ def test_the_topic_of_dead_letters_is_made_reliable(bench: SubscribingBench) -> 
     producer, _ = with_policy(bench)
     bench.sent(producer, b"bad")
     fail(bench, 0)
-    assert bench.broker.danube_admin.describe("dead").reliable is True
+    assert bench.broker.topic_admin.describe("dead").reliable is True
     consumer = bench.member(topic="dead")
     bench.sent(producer, b"bad too")
     fail(bench, 1)
@@ -103,7 +103,7 @@ def test_a_consumer_that_hangs_for_ever_is_a_reason(bench: SubscribingBench) -> 
 def test_each_subscription_sends_its_own_dead_letter_even_of_a_named_message(bench: SubscribingBench) -> None:
     producer, _ = with_policy(bench)
     bench.member(subscription="audit")
-    bench.broker.danube_admin.set_failure_policy(TOPIC, "audit", POLICY)
+    bench.broker.subscription_admin.set_failure_policy(TOPIC, "audit", POLICY)
     bench.sent(producer, b"x", attributes={"x-dedup-id": "1"})
     for subscription in (NAME, "audit"):
         for _ in range(2):
@@ -151,7 +151,7 @@ def test_an_acknowledgement_while_the_dead_letter_is_stored_counts(bench: Subscr
 
 
 def test_a_partitioned_topic_may_take_dead_letters(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("dead", 2, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("dead", 2, reliable=True)
     producer, _ = with_policy(bench)
     bench.sent(producer, b"x", key=b"k")
     fail(bench, 0)
@@ -206,6 +206,6 @@ def test_a_dead_letter_is_listed_and_goes_back_as_it_was(bench: SubscribingBench
 
 
 def test_partitions_of_dead_letters_are_listed_one_by_one(bench: SubscribingBench) -> None:
-    bench.broker.danube_admin.create_partitioned_topic("dead", 2, reliable=True)
+    bench.broker.topic_admin.create_partitioned_topic("dead", 2, reliable=True)
     with_policy(bench)
     assert Redrive(bench.broker).topics(DEAD_LETTER) == ["dead-part-0", "dead-part-1"]

@@ -40,7 +40,6 @@ from raceway.errors import (
     UnavailableError,
     UnknownConsumerError,
     UnknownSubscriptionError,
-    UnknownTopicError,
 )
 from raceway.journal.contract import Done
 from raceway.model.intents import Acknowledge, Return, Taken
@@ -103,10 +102,7 @@ class SubscriptionTable:
 
     def find(self, topic: str, name: str) -> Subscription:
         """Return a subscription. Raises UnknownTopicError, UnknownSubscriptionError."""
-        known = self._records.maybe_topic(topic)
-        if known is None:
-            raise UnknownTopicError(topic)
-        feed = self._feeds.get(known)
+        feed = self._feeds.get(self._records.topic(topic))
         subscription = None if feed is None else feed.subscriptions.get(name)
         if subscription is None:
             raise UnknownSubscriptionError(name)
@@ -123,11 +119,8 @@ class SubscriptionTable:
         return len(self._kept)
 
     def make(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
-        """Create a subscription without consumers. Return False if it exists. Raises UnknownTopicError, LimitError,
-        InvalidValueError, UnavailableError."""
-        topic = self._records.maybe_topic(wanted.topic)
-        if topic is None:
-            raise UnknownTopicError(wanted.topic)
+        """Create a subscription without consumers. Return False if it exists. Raises as `subscribe`."""
+        topic = self._topic(wanted)
         check_name("subscription", wanted.subscription)
         if wanted.subscription in self.of_topic(topic):
             return False
@@ -137,14 +130,12 @@ class SubscriptionTable:
         return True
 
     def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
-        """Attach a consumer, and create the subscription if it is new, at `wanted.start` or at the end.
+        """Attach a consumer, and create the subscription if it is new: at `place`, the position of `wanted.start`.
 
         Known consumers may return while the disk is full. Raises UnknownTopicError, ForbiddenError, MismatchError,
-        LimitError, InvalidValueError.
+        LimitError, InvalidValueError, DrainingError, UnavailableError.
         """
-        topic = self._records.maybe_topic(wanted.topic)
-        if topic is None:
-            raise UnknownTopicError(wanted.topic)
+        topic = self._topic(wanted)
         _check_names(wanted)
         subscription = self.of_topic(topic).get(wanted.subscription)
         now_ms = self.now_ms()
@@ -159,6 +150,13 @@ class SubscriptionTable:
         subscription.consumers.admit(wanted.name, now_ms)
         consumer = self._attach(subscription, wanted)
         return ConsumerRow(consumer.id, consumer.name)
+
+    def _topic(self, wanted: ConsumerWanted) -> Topic:
+        """Return the topic, created if it is wanted so. Raises as `subscribe`."""
+        self._bus.check_open()
+        if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
+            return self._records.create_reliable(wanted.topic)
+        return self._records.topic(wanted.topic)
 
     def _attach(self, subscription: Subscription, wanted: ConsumerWanted) -> Consumer:
         """Reuse a consumer of this name without a stream; otherwise create one, in the seat of the live one, if any."""
@@ -333,6 +331,9 @@ class SubscriptionTable:
         subscription, consumer = self.consumer(consumer_id)
         subscription.open_stream(consumer, sink)
         return Stream(subscription, consumer, sink)
+
+    def is_consumer(self, consumer_id: int) -> bool:
+        return consumer_id in self._by_consumer
 
     def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer]:
         """Return a consumer and its subscription. Raises UnknownConsumerError."""

@@ -61,7 +61,7 @@ LASTING = {
 class AdminCalls:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._admin = calls.broker.danube_admin
+        self._topics, self._subscriptions = calls.broker.topic_admin, calls.broker.subscription_admin
 
     def join(self, methods: Methods) -> None:
         serve = self._calls.serve
@@ -116,60 +116,60 @@ class AdminCalls:
 
     def _list_namespaces(self, caller: Caller, request: Empty) -> NamespaceListResponse:
         self._calls.check(caller, "ManageNamespace")
-        return NamespaceListResponse(namespaces=self._admin.namespaces())
+        return NamespaceListResponse(namespaces=self._topics.namespaces())
 
     def _list_names(self, caller: Caller, request: NamespaceRequest) -> TopicListResponse:
-        names = self._admin.namespace_topics(self._namespace(caller, request.name))
+        names = self._topics.namespace_topics(self._namespace(caller, request.name))
         return TopicListResponse(topics=[danube_topic(name) for name in names])
 
     def _get_policies(self, caller: Caller, request: NamespaceRequest) -> PolicyResponse:
-        policies = self._admin.policies(self._namespace(caller, request.name))
+        policies = self._topics.policies(self._namespace(caller, request.name))
         return PolicyResponse(policies=msgspec.json.encode(policies).decode())
 
     def _set_policies(self, caller: Caller, request: SetPoliciesRequest) -> NamespaceResponse:
-        self._admin.set_policies("namespace", self._namespace(caller, request.name), _policies(request.policies))
+        self._topics.set_policies("namespace", self._namespace(caller, request.name), _policies(request.policies))
         return NamespaceResponse(success=True)
 
     def _create_namespace(self, caller: Caller, request: NamespaceRequest) -> NamespaceResponse:
-        self._admin.create_namespace(self._namespace(caller, request.name))
+        self._topics.create_namespace(self._namespace(caller, request.name))
         return NamespaceResponse(success=True)
 
     def _delete_namespace(self, caller: Caller, request: NamespaceRequest) -> NamespaceResponse:
-        self._admin.delete_namespace(self._namespace(caller, request.name))
+        self._topics.delete_namespace(self._namespace(caller, request.name))
         return NamespaceResponse(success=True)
 
     def _namespace(self, caller: Caller, name: str) -> str:
         namespace = parse_namespace(name)
-        self._calls.broker.security.check_namespace(caller.principal, "ManageNamespace", namespace)
+        self._calls.security.check_namespace(caller.principal, "ManageNamespace", namespace)
         return namespace
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def _list_topics(self, caller: Caller, request: NamespaceRequest) -> TopicInfoListResponse:
-        return _infos(self._admin.topics(self._namespace(caller, request.name)))
+        return _infos(self._topics.topics(self._namespace(caller, request.name)))
 
     def _list_all_topics(self, caller: Caller, request: BrokerRequest) -> TopicInfoListResponse:
         self._calls.check(caller, "ManageBroker")
-        return _infos(self._admin.topics(None) if request.broker_id in ("", BROKER_ID) else [])
+        return _infos(self._topics.topics(None) if request.broker_id in ("", BROKER_ID) else [])
 
     def _create_topic(self, caller: Caller, request: NewTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
         reliable = is_reliable(request.dispatch_strategy)
-        self._admin.create_topic(self._topic(caller, request.name), reliable, subject)
+        self._topics.create_topic(self._topic(caller, request.name), reliable, subject)
         return TopicResponse(success=True)
 
     def _create_partitioned(self, caller: Caller, request: PartitionedTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
         base, reliable = self._topic(caller, request.base_name), is_reliable(request.dispatch_strategy)
-        self._admin.create_partitioned_topic(base, request.partitions, reliable, subject)
+        self._topics.create_partitioned_topic(base, request.partitions, reliable, subject)
         return TopicResponse(success=True)
 
     def _delete_topic(self, caller: Caller, request: TopicRequest) -> TopicResponse:
-        self._admin.delete_topic(self._topic(caller, request.name))
+        self._topics.delete_topic(self._topic(caller, request.name))
         return TopicResponse(success=True)
 
     def _describe_topic(self, caller: Caller, request: DescribeTopicRequest) -> DescribeTopicResponse:
-        row = self._admin.describe(self._topic(caller, request.name))
+        row = self._topics.describe(self._topic(caller, request.name))
         answer = DescribeTopicResponse(
             name=danube_topic(row.name), subscriptions=row.subscriptions, broker_id=BROKER_ID, delivery=_delivery(row)
         )
@@ -189,11 +189,11 @@ class AdminCalls:
             answer.schema_type, answer.compatibility_mode = latest.schema_type, schemas.mode(bound.subject).upper()
 
     def _get_topic_policies(self, caller: Caller, request: TopicRequest) -> PolicyResponse:
-        policies = self._admin.topic_policies(self._parts(caller, request.name)[0])
+        policies = self._topics.topic_policies(self._parts(caller, request.name)[0])
         return PolicyResponse(policies=msgspec.json.encode(policies).decode())
 
     def _set_topic_policies(self, caller: Caller, request: SetPoliciesRequest) -> TopicResponse:
-        self._admin.set_policies("topic", self._topic(caller, request.name), _policies(request.policies))
+        self._topics.set_policies("topic", self._topic(caller, request.name), _policies(request.policies))
         return TopicResponse(success=True)
 
     def _topic(self, caller: Caller, name: str) -> str:
@@ -203,7 +203,7 @@ class AdminCalls:
 
     def _parts(self, caller: Caller, name: str) -> list[str]:
         """Return the topic itself, or its partitions if it is partitioned. Raises UnknownTopicError."""
-        found = self._calls.broker.danube.partitions(self._topic(caller, name))
+        found = self._calls.broker.topic_admin.partitions(self._topic(caller, name))
         if not found:
             raise UnknownTopicError(name)
         return found
@@ -211,11 +211,13 @@ class AdminCalls:
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
     def _list_subscriptions(self, caller: Caller, request: TopicRequest) -> SubscriptionListResponse:
-        return SubscriptionListResponse(subscriptions=self._admin.subscriptions(self._topic(caller, request.name)))
+        return SubscriptionListResponse(
+            subscriptions=self._subscriptions.subscriptions(self._topic(caller, request.name))
+        )
 
     def _unsubscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionResponse:
         for part in self._parts(caller, request.topic):
-            self._admin.unsubscribe(part, request.subscription)
+            self._subscriptions.unsubscribe(part, request.subscription)
         return SubscriptionResponse(success=True)
 
     def _set_failure_policy(self, caller: Caller, request: SetSubscriptionFailurePolicyRequest) -> SubscriptionResponse:
@@ -225,15 +227,15 @@ class AdminCalls:
             self._calls.check(caller, "Produce", policy.dead_letter_topic)
         for part in self._parts(caller, request.topic):
             if policy is None:
-                self._admin.remove_failure_policy(part, request.subscription)
+                self._subscriptions.remove_failure_policy(part, request.subscription)
             else:
-                self._admin.set_failure_policy(part, request.subscription, policy)
+                self._subscriptions.set_failure_policy(part, request.subscription, policy)
         return SubscriptionResponse(success=True)
 
     def _get_failure_policy(
         self, caller: Caller, request: GetSubscriptionFailurePolicyRequest
     ) -> GetSubscriptionFailurePolicyResponse:
-        policy, kind = self._admin.failure_policy(self._parts(caller, request.topic)[0], request.subscription)
+        policy, kind = self._subscriptions.failure_policy(self._parts(caller, request.topic)[0], request.subscription)
         return GetSubscriptionFailurePolicyResponse(
             failure_policy=failure_policy_message(policy), subscription_type=SUBSCRIPTION_TYPES.index(kind)
         )
@@ -242,17 +244,17 @@ class AdminCalls:
         wanted = request.dispatch_config
         for part in self._parts(caller, request.topic):
             if wanted.HasField("in_flight"):
-                self._admin.set_in_flight(part, request.subscription, wanted.in_flight or None)
+                self._subscriptions.set_in_flight(part, request.subscription, wanted.in_flight or None)
             if wanted.max_unacked_messages or not wanted.HasField("in_flight"):
-                self._admin.set_dispatch_limit(part, request.subscription, wanted.max_unacked_messages)
+                self._subscriptions.set_dispatch_limit(part, request.subscription, wanted.max_unacked_messages)
         return SubscriptionResponse(success=True)
 
     def _get_dispatch(
         self, caller: Caller, request: GetSubscriptionDispatchConfigRequest
     ) -> GetSubscriptionDispatchConfigResponse:
         part = self._parts(caller, request.topic)[0]
-        limit = self._admin.dispatch_limit(part, request.subscription)
-        in_flight = self._admin.in_flight(part, request.subscription)
+        limit = self._subscriptions.dispatch_limit(part, request.subscription)
+        in_flight = self._subscriptions.in_flight(part, request.subscription)
         config = SubscriptionDispatchConfig(max_unacked_messages=limit, in_flight=in_flight)
         return GetSubscriptionDispatchConfigResponse(dispatch_config=config)
 

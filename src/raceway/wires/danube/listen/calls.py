@@ -58,25 +58,26 @@ class DanubeCalls:
     """Authentication, dispatch and error answers, shared by all Danube services."""
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
-        self.broker = broker
+        self.broker, self.security = broker, broker.security
         self.settings = listen.danube
         self._scheme = "https" if listen.tls_certificate else "http"
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
-        broker.danube.advertise(f"{self._scheme}://{self._advertised or host_port(listen.host, port)}")
+        address = self._advertised or host_port(listen.host, port)
+        broker.letters.broker_address = f"{self._scheme}://{address}"
 
     # ---- callers -----------------------------------------------------------------------------------------------------
 
     def principal(self, head: CallHead) -> Principal:
         """Return the principal of a call; the token's expiry is checked each time. Raises UnauthenticatedError."""
-        if not self.broker.security.enabled:
+        if not self.security.enabled:
             return NOBODY
         assert isinstance(head.memo, ShownToken), "`maybe_refusal` must run first"
-        return self.broker.security.identify(head.memo.authorization, WIRE, head.memo.host)
+        return self.security.identify(head.memo.authorization, WIRE, head.memo.host)
 
     def maybe_refusal(self, session: DanubeSession, head: CallHead) -> tuple[Status, str] | None:
         """Return the refusal of a call with an invalid token, or None. Runs before any service."""
         try:
-            if self.broker.security.enabled:
+            if self.security.enabled:
                 head.memo = ShownToken(head.get("authorization") or "", session.host)
                 self.principal(head)
         except UnauthenticatedError as error:
@@ -85,11 +86,11 @@ class DanubeCalls:
 
     def check(self, caller: Caller, permission: Permission, topic: str | None = None) -> None:
         """Check that the caller has a permission. Raises ForbiddenError."""
-        self.broker.security.check(caller.principal, permission, topic)
+        self.security.check(caller.principal, permission, topic)
 
     def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
         """Group the calls of one read by principal; almost always there is one."""
-        if not self.broker.security.enabled:
+        if not self.security.enabled:
             return {NOBODY: calls}
         found: dict[Principal, list[Call]] = {}
         for call in calls:

@@ -29,7 +29,8 @@ from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, Pre
 class Clients:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._danube = calls.broker.danube
+        broker = calls.broker
+        self._topics, self._producers, self._consumers = broker.topic_admin, broker.producers, broker.subscriptions
         # Finds the start offset of subscriptions that do not start at the end of a topic: one thread, one at a time.
         self._reader = ThreadPoolExecutor(1, "places")
         self._places: dict[tuple[str, str], Place] = {}
@@ -53,7 +54,7 @@ class Clients:
     def _look_up(self, caller: Caller, request: TopicLookupRequest) -> TopicLookupResponse:
         topic = parse_danube_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
-        if not self._danube.look_up(topic):
+        if not self._topics.look_up(topic):
             raise UnknownTopicError(request.topic)
         address = self._calls.address(caller.session)
         return TopicLookupResponse(
@@ -66,7 +67,7 @@ class Clients:
         topic = parse_danube_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
         return TopicPartitionsResponse(
-            request_id=request.request_id, partitions=[danube_topic(name) for name in self._danube.partitions(topic)]
+            request_id=request.request_id, partitions=[danube_topic(name) for name in self._topics.partitions(topic)]
         )
 
     # ---- producers and consumers -------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class Clients:
             exclusive=request.producer_access_mode == 1,
             **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
         )
-        row = self._danube.create_producer(wanted, caller.session.network)
+        row = self._producers.create(wanted, caller.session.network)
         return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
 
     def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
@@ -92,7 +93,7 @@ class Clients:
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
             raise InvalidValueError("subscription_type", f"unknown type {request.subscription_type}")
-        if request.create_topic and not self._danube.look_up(topic):
+        if request.create_topic and not self._topics.look_up(topic):
             self._calls.check(caller, "Produce", topic)  # the permission that a producer needs to create a topic
         wanted = ConsumerWanted(
             topic=topic,
@@ -104,7 +105,7 @@ class Clients:
             start=parse_start(request.start),
             create_topic=request.create_topic,
         )
-        row = self._danube.subscribe(wanted, self._places.pop((topic, request.start), None))
+        row = self._consumers.subscribe(wanted, self._places.pop((topic, request.start), None))
         return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
 
     def _find_place(self, principal: Principal, request: ConsumerRequest) -> Future[None] | None:
@@ -114,7 +115,7 @@ class Clients:
             topic, start = parse_danube_topic(request.topic_name), parse_start(request.start)
         except RacewayError:
             return None
-        if start == LAST or not self._danube.look_up(topic) or not broker.security.allows(principal, "Consume", topic):
+        if start == LAST or not self._topics.look_up(topic) or not broker.security.allows(principal, "Consume", topic):
             return None
 
         def look() -> None:
@@ -124,9 +125,9 @@ class Clients:
 
     def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.client == HealthCheckRequest.Producer:
-            known = self._danube.is_producer(request.id)
+            known = self._producers.hear(request.id)
         elif request.client == HealthCheckRequest.Consumer:
-            known = self._danube.is_consumer(request.id)
+            known = self._consumers.is_consumer(request.id)
         else:
             raise InvalidValueError("client", f"unknown client type {request.client}")
         return HealthCheckResponse(status=HealthCheckResponse.OK if known else HealthCheckResponse.CLOSE)

@@ -48,7 +48,7 @@ class ClusterCalls:
     def _balance(self, caller: Caller, request: ClusterBalanceRequest) -> ClusterBalanceResponse:
         """Return the load of the broker: its number of topics, as in Danube's strategy `fair`."""
         self._calls.check(caller, "ManageBroker")
-        topics = len(self._calls.broker.danube_admin.topics())
+        topics = len(self._calls.broker.topic_admin.topics())
         broker = BrokerLoadInfo(broker_id=NODE_ID, load=topics, topic_count=topics)
         return ClusterBalanceResponse(
             mean_load=topics, max_load=topics, min_load=topics, broker_count=1, brokers=[broker],

@@ -148,7 +148,7 @@ class MessageCalls:
         for stream, data, head in calls:
             try:
                 consumer_id = ReceiveRequest.FromString(data).consumer_id
-                topic = self._broker.danube.consumer_topic(consumer_id)
+                topic = self._broker.subscriptions.consumer(consumer_id)[0].topic.name
                 self._calls.check(Caller(session, self._calls.principal(head)), "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError("malformed ReceiveRequest"))
@@ -229,7 +229,7 @@ class ConsumerStream:
     def open(self, consumer_id: int) -> None:
         """Attach to the consumer; end the stream with an error if it has been removed in the meantime."""
         try:
-            self._above = self._calls.broker.danube.open_stream(consumer_id, self)
+            self._above = self._calls.broker.subscriptions.open_stream(consumer_id, self)
         except UnknownConsumerError as error:
             self.end(error)
 
@@ -239,7 +239,7 @@ class ConsumerStream:
     def take(self, delivery: Handover) -> None:
         try:
             # Checked for each batch: a binding may have been deleted since the stream was opened.
-            self._calls.broker.security.check(self._principal, "Consume", delivery.topic.name)
+            self._calls.security.check(self._principal, "Consume", delivery.topic.name)
         except ForbiddenError as error:
             self._leave(error)
             return

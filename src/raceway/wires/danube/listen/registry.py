@@ -77,7 +77,7 @@ class RegistryCalls:
 
     def _maybe_read(self, principal: Principal, schema_type: str, definition: bytes) -> Future[None] | None:
         """Start to parse a large definition in another thread, if the caller has the permission."""
-        security = self._calls.broker.security
+        security = self._calls.security
         wanted: tuple[Permission, ...] = ("ManageSchema", "Lookup")
         if security.enabled and not any(security.allows(principal, each, None) for each in wanted):
             return None
@@ -193,7 +193,7 @@ class RegistryCalls:
         """Return the topic itself, or its partitions if it is partitioned. Raises UnknownTopicError."""
         canonical = parse_danube_topic(name)
         self._calls.check(caller, "ManageSchema", canonical)
-        names = self._calls.broker.danube.partitions(canonical)
+        names = self._calls.broker.topic_admin.partitions(canonical)
         topics = [self._calls.broker.topics.maybe_exact(each) for each in names]
         found = [topic for topic in topics if topic is not None]
         if not found:

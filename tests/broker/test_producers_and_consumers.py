@@ -1,4 +1,4 @@
-"""The calls of Danube in the order in which the usual client makes them."""
+"""Producers and consumers, in the order in which a client creates them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ def bench() -> SubscribingBench:
 
 
 def test_a_producer_and_a_consumer(bench: SubscribingBench) -> None:
-    danube = bench.broker.danube
-    assert not danube.look_up(TOPIC)
-    row = danube.create_producer(ProducerWanted(TOPIC, "p", reliable=True))
+    topics, producers, subscriptions = bench.broker.topic_admin, bench.broker.producers, bench.broker.subscriptions
+    assert not topics.look_up(TOPIC)
+    row = producers.create(ProducerWanted(TOPIC, "p", reliable=True))
     assert row.name == "p"
-    assert danube.is_producer(row.id)
-    assert danube.partitions(TOPIC) == [TOPIC]
-    consumer = danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
-    assert danube.is_consumer(consumer.id), "also before its stream is open"
+    assert producers.hear(row.id)
+    assert topics.partitions(TOPIC) == [TOPIC]
+    consumer = subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME))
+    assert subscriptions.is_consumer(consumer.id), "also before its stream is open"
     sink = RecordingSink()
-    stream = danube.open_stream(consumer.id, sink)
+    stream = subscriptions.open_stream(consumer.id, sink)
     bench.sent(row.id, b"a")
     assert sink.payloads == [b"a"]
     bench.ack(0)
     stream.close()
     stream.close()
     stream.resume()
-    assert danube.is_consumer(consumer.id)
+    assert subscriptions.is_consumer(consumer.id)
 
 
 def test_what_is_promised_to_last_is_in_the_journal_when_it_is_answered(bench: SubscribingBench) -> None:
     answered: list[int] = []
-    bench.broker.danube.create_producer(ProducerWanted(TOPIC, "p", reliable=True))
-    bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
+    bench.broker.producers.create(ProducerWanted(TOPIC, "p", reliable=True))
+    bench.broker.subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME))
     bench.broker.after_commit(lambda error: answered.append(bench.journal.committed))
     assert answered == []
     bench.settle()
@@ -73,8 +73,8 @@ def test_partitions_that_could_not_be_kept_may_be_made_later(bench: SubscribingB
     bench.faulty.refuse_writes()
     with pytest.raises(ReadOnlyError):
         bench.producer("t-part-0")
-    assert not bench.broker.danube.look_up("t")
-    assert not bench.broker.danube.look_up("t-part-0")
+    assert not bench.broker.topic_admin.look_up("t")
+    assert not bench.broker.topic_admin.look_up("t-part-0")
     bench.faulty.take_writes()
     bench.producer("t-part-0")
 
