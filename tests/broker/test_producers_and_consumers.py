@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import RacewayError, ReadOnlyError
+from raceway.model.intents import OpenStream
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
@@ -24,7 +25,8 @@ def test_a_producer_and_a_consumer(bench: SubscribingBench) -> None:
     consumer = subscriptions.subscribe(ConsumerWanted(TOPIC, "c", NAME))
     assert subscriptions.is_consumer(consumer.id), "also before its stream is open"
     sink = RecordingSink()
-    stream = subscriptions.open_stream(consumer.id, sink)
+    stream = bench.broker.perform(bench.sender, OpenStream(consumer.id))
+    stream.start(sink)
     bench.sent(row.id, b"a")
     assert sink.payloads == [b"a"]
     bench.ack(0)

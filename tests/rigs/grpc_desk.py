@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.grpc import GrpcConnection
 from raceway.net.grpc import GrpcGate, GrpcSession, GrpcTcp, Methods
 from raceway.wires.danube.listen.session import DanubeSession
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, RecordingTransport
 from tests.rigs.http2 import GREETING, Frame, data, fields_of, frames, headers, message, with_fields
 
@@ -18,12 +19,12 @@ from tests.rigs.http2 import GREETING, Frame, data, fields_of, frames, headers, 
 class PlainGate(GrpcGate):
     """A gate with these methods and no others."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, methods: Methods) -> None:
-        super().__init__(broker.runtime, listen, methods)
-        self._broker = broker
+    def __init__(self, door: Door, listen: config.Listen, methods: Methods) -> None:
+        super().__init__(door.runtime, listen, methods)
+        self._door = door
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
-        return DanubeSession(self, self._broker, transport, codec)
+        return DanubeSession(self, self._door, transport, codec)
 
 
 class GrpcDesk(Bench):
@@ -32,7 +33,7 @@ class GrpcDesk(Bench):
     def __init__(self, methods: Methods, listen: config.Listen | None = None, **grpc: Any) -> None:
         super().__init__()
         listen = listen or config.Listen(grpc=config.GrpcWire(**grpc))
-        self.gate = PlainGate(self.broker, listen, methods)
+        self.gate = PlainGate(DOOR(self.broker), listen, methods)
 
     def caller(self) -> Caller:
         return Caller(self)

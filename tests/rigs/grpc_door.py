@@ -42,6 +42,7 @@ from raceway.net.grpc import Call, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.net.sockets import bind
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.grpc_desk import PlainGate
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
@@ -156,7 +157,7 @@ async def serve(listen: config.Listen, port: int) -> None:
     board.set("test.Echo", True)
     add_health(methods, board)
     add_reflection(methods, lambda: ["test.Echo"], PoolFiles(danube_pb.POOL))
-    gate = PlainGate(Broker(config.BrokerSettings(), journal, loop, wall_clock_us), listen, methods)
+    gate = PlainGate(DOOR(Broker(config.BrokerSettings(), journal, loop, wall_clock_us)), listen, methods)
     context = Certificates(listen).context("h2") if listen.tls_certificate else None
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port), ssl=context)
     stop = asyncio.Event()

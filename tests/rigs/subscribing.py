@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
-from raceway.broker.subscriptions.consumers import Handover
-from raceway.broker.subscriptions.table import Stream
 from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
-from raceway.model.intents import Acknowledge, Publish, Request, Return, Send, Sent, Taken
+from raceway.model.intents import (
+    Acknowledge,
+    Handover,
+    MessageStream,
+    OpenStream,
+    Publish,
+    Request,
+    Return,
+    Send,
+    Sent,
+    Taken,
+)
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted, SubscriptionStatus, SubscriptionType
 from tests.rigs.broker import BrokerRig
 from tests.rigs.doubles import ExactPeer, Message, RecordingPeer, batch_of
@@ -28,6 +37,8 @@ class Got(NamedTuple):
 
 class RecordingSink:
     """A stream's end that takes what it is given, while it has room. A message costs its payload and `around` it."""
+
+    wire = DANUBE
 
     def __init__(self, room: int = PLENTY, largest: int = 4_000_000, around: int = 256) -> None:
         self.left = room
@@ -89,7 +100,8 @@ class Member:
         self.id = consumer_id
         self._bench = bench
         self.sink = sink or RecordingSink()
-        self.stream: Stream = bench.broker.subscriptions.open_stream(consumer_id, self.sink)
+        self.stream: MessageStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
+        self.stream.start(self.sink)
 
     @property
     def payloads(self) -> list[bytes]:

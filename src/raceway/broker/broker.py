@@ -13,13 +13,14 @@ from typing import Any
 import structlog
 
 from raceway import config
-from raceway.broker.bus import NO_SECURITY, Bus
+from raceway.broker.bus import NO_SECURITY, Bus, Handler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.table import QueueTable
+from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
@@ -105,7 +106,7 @@ class Broker(Bus):
         self.letters = Letters(self, records, publishing)
         self.producers = Producers(self, records, self.schemas, publishing, subscriptions.producer_idle_s)
         self.subscriptions = SubscriptionTable(self, records, self.letters, subscriptions)
-        self.subscription_admin = SubscriptionAdministration(records, self.subscriptions)
+        self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions)
         self.topic_admin = TopicAdministration(
             self, records, self.schemas, self.producers, self.subscriptions, self.queues
         )  # fmt: skip
@@ -122,7 +123,7 @@ class Broker(Bus):
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
         }
-        self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
+        self._calls: dict[type, Handler] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
             Park: self._park,
@@ -135,12 +136,18 @@ class Broker(Bus):
             ListSubscriptions: self._list_subscriptions,
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
+            **self.producers.calls(),
+            **self.subscriptions.calls(),
+            **self.subscription_admin.calls(),
+            **self.topic_admin.calls(),
+            **self.security.calls(self.changing),
+            **SchemaCalls(self, self.schemas).calls(),
         }
 
-    def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
-        """Perform the peer's intent. `done` is for batches: it is called when their rows are committed, or with the
-        error if the commit failed.
+    def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
+        """Perform the peer's intent. Return its outcome, or the steps to it (`steps.py`).
 
+        `done` is for batches: it is called when their rows are committed, or with the error if the commit failed.
         Raises a RacewayError if no part of the intent was done.
         """
         batch_door = self._batches.get(type(intent))
@@ -188,6 +195,12 @@ class Broker(Bus):
         topic = self.topics.maybe_known_as(name)
         responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
         return bool(responders)
+
+    def drain(self) -> None:
+        """Refuse new messages and stop delivering, for the shutdown."""
+        self.draining = True
+        self.queues.pause()
+        self.subscriptions.pause()
 
     def count_error(self, peer: Peer) -> None:
         """Count a message of this peer that was answered with an error."""

@@ -11,7 +11,7 @@ import secrets
 
 import msgspec
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, Handler
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.registry.schemas import Schemas
@@ -26,10 +26,10 @@ from raceway.errors import (
     UnknownProducerError,
     UnknownTopicError,
 )
-from raceway.journal.contract import Done
+from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
 from raceway.model.hashing import sender_id
-from raceway.model.intents import Send, Sent
+from raceway.model.intents import CreateProducer, Done, Send, Sent, TouchProducer
 from raceway.model.subscriptions import ProducerRow, ProducerWanted
 
 PRODUCERS = "producers"
@@ -66,6 +66,14 @@ class Producers:
             self._add(
                 RegisteredProducer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0)
             )
+
+    def calls(self) -> dict[type, Handler]:
+        return {
+            CreateProducer: lambda peer, call: self._bus.change(
+                lambda: self.create(call.wanted, peer.network), renews=True
+            ),
+            TouchProducer: lambda peer, call: Done(self.hear(call.producer_id)),
+        }
 
     def create(self, wanted: ProducerWanted, maker: str = "") -> ProducerRow:
         """Return the producer of this name, created if it is new, with its topic. Creates nothing if a check fails.
@@ -150,7 +158,7 @@ class Producers:
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    def send(self, peer: Peer, intent: Send, done: Done | None) -> Sent:
+    def send(self, peer: Peer, intent: Send, done: CommitDone | None) -> Sent:
         """Store messages of registered producers, each on its own topic."""
         batch = intent.batch
         self._bus.admit("publish", peer, batch)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, Handler
 from raceway.broker.producers import Producers
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import Schemas
@@ -12,6 +13,7 @@ from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition_of
 from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError
+from raceway.model.intents import CreateNamespace, CreateTopic, DeleteNamespace, DeleteTopic, SetLimits, SetTopicSchema
 from raceway.model.subscriptions import Policies, TopicRow
 from raceway.model.topics import is_reserved, namespace_of, parse_namespace, refuse_reserved
 
@@ -28,6 +30,17 @@ class TopicAdministration:
     ) -> None:
         self._bus, self._records, self._schemas, self._producers = bus, records, schemas, producers
         self._subscriptions, self._queues = subscriptions, queues
+
+    def calls(self) -> dict[type, Handler]:
+        calls: dict[type, Callable[[Any], None]] = {
+            CreateNamespace: lambda call: self.create_namespace(call.name),
+            DeleteNamespace: lambda call: self.delete_namespace(call.name),
+            SetLimits: lambda call: self.set_policies(call.scope, call.name, call.policies),
+            CreateTopic: self._create,
+            SetTopicSchema: self._set_schema,
+            DeleteTopic: lambda call: self.delete_topic(call.name),
+        }
+        return {kind: self._bus.changing(work) for kind, work in calls.items()}
 
     # ---- namespaces --------------------------------------------------------------------------------------------------
 
@@ -73,6 +86,12 @@ class TopicAdministration:
         """Return the names of the partitions by number; of the topic itself if it has none; empty if it is unknown."""
         return [each.name for each in self._records.partitions(name)]
 
+    def _create(self, call: CreateTopic) -> None:
+        if call.partitions is None:
+            self.create_topic(call.name, call.reliable, call.subject)
+        else:
+            self.create_partitioned_topic(call.name, call.partitions, call.reliable, call.subject)
+
     def create_topic(self, name: str, reliable: bool, subject: str | None = None) -> None:
         """Create a topic. Raises TopicKindError if it exists, errors of names, SchemaReferenceError."""
         known = self._records.check(name, reliable)
@@ -103,6 +122,13 @@ class TopicAdministration:
             topic = self._records.settle(name, reliable, fixed)
             if subject is not None:
                 self._schemas.bind(topic, subject)
+
+    def _set_schema(self, call: SetTopicSchema) -> None:
+        for topic in self._records.parts(call.topic):
+            if call.subject is None:
+                self._schemas.update_policy(topic, call.policy, call.validate_payload)
+            else:
+                self._schemas.configure(topic, call.subject, call.policy, call.validate_payload)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its producers, subscriptions and partitions. Its rows stay in the journal.

@@ -251,9 +251,9 @@ class GrpcSession(Connection):
             self._full.clear()
             self._held.clear()
             for stream in streams.values():
-                self._tell(stream.on_closed)
+                self.guard(stream.on_closed)
             for intake in intakes.values():
-                self._tell(intake.close)
+                self.guard(intake.close)
         super().stop(reason)
 
     def held(self) -> int:
@@ -342,7 +342,7 @@ class GrpcSession(Connection):
             return
         if note.head.timeout_s is not None:
             self._expect(note.stream, note.head.timeout_s)
-        self._tell(partial(self._begin, note.stream, note.head), note.stream)
+        self.guard(partial(self._begin, note.stream, note.head), note.stream)
 
     def _begin(self, stream: int, head: CallHead) -> None:
         self._intakes[stream] = self.gate.methods.stream_handlers[head.path](self, stream, head)
@@ -350,12 +350,12 @@ class GrpcSession(Connection):
     def _said(self, note: Said) -> None:
         intake = self._intakes.get(note.stream)
         if intake is not None:
-            self._tell(partial(intake.take, note.message), note.stream)
+            self.guard(partial(intake.take, note.message), note.stream)
 
     def _finished(self, note: Finished) -> None:
         intake = self._intakes.pop(note.stream, None)
         if intake is not None:
-            self._tell(intake.finish, note.stream)
+            self.guard(intake.finish, note.stream)
 
     def _gone(self, note: Gone) -> None:
         self._leave(note.stream)
@@ -366,11 +366,11 @@ class GrpcSession(Connection):
         stream = self.streams.pop(number, None)
         self._forget_room(number)
         if intake is not None:
-            self._tell(intake.close)
+            self.guard(intake.close)
         if stream is not None:
-            self._tell(stream.on_closed)
+            self.guard(stream.on_closed)
 
-    def _tell(self, call: Callable[[], None], stream: int | None = None) -> None:
+    def guard(self, call: Callable[[], None], stream: int | None = None) -> None:
         """Run a handler's callback. An exception is logged and ends the call, not the connection."""
         try:
             call()
@@ -490,7 +490,7 @@ class GrpcSession(Connection):
             number, _ = self._held.popitem(last=False)
             stream = self.streams.get(number)
             if stream is not None and number not in self._full:
-                self._tell(stream.on_room)
+                self.guard(stream.on_room)
 
     def write(self, data: bytes) -> None:
         self._written += len(data)

@@ -90,7 +90,7 @@ class Doors:
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, zbus_port, console, serves_queues=not tracker_only)
-        self._danube = DanubeGate(broker, listen, self._ports[danube_door(listen)])
+        self._danube = DanubeGate(door, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(
             door, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
@@ -135,11 +135,9 @@ class Doors:
         """Stop accepting connections; wait up to `drain_s` for open requests and pending output."""
         for server in self._servers:
             server.close()
-        self._broker.draining = True
+        self._broker.drain()
         for gate in self._gates:
             gate.drain()
-        self._broker.queues.pause()
-        self._broker.subscriptions.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - journal and sessions have no common event to wait for

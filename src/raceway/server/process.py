@@ -101,7 +101,7 @@ async def _serve(
     broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
     door = Door(broker)
-    broker.catch_ups.offload = partial(_offload, loop)
+    broker.offload = broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))

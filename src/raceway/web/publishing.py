@@ -165,7 +165,7 @@ async def publish(broker: Broker, peer: HttpPeer, intent: Publish) -> bool:
 
 def _feed(broker: Broker, peer: HttpPeer, intent: Publish, done: Done) -> Outcome:
     broker.credits.begin()
-    outcome = broker.perform(peer, intent, done)
+    outcome: Outcome = broker.perform(peer, intent, done)
     broker.credits.settle(peer)
     return outcome
 

@@ -29,7 +29,7 @@ def test_rows_of_one_batch_for_one_consumer_are_one_delivery() -> None:
     assert first.deliveries == []
     handout.send()
     assert [(delivery.batch, delivery.rows) for delivery in first.deliveries] == [(batch, [0, 2]), (later, [0])]
-    assert [(delivery.topic.name, delivery.subscription, delivery.rows) for delivery in second.deliveries] == [
+    assert [(delivery.topic, delivery.subscription, delivery.rows) for delivery in second.deliveries] == [
         ("t", b"s", [1])
     ]
 

@@ -15,9 +15,10 @@ from raceway.errors import (
     UnknownSubscriptionError,
     UnknownTopicError,
 )
+from raceway.model.intents import OpenStream
 from raceway.model.subscriptions import ConsumerWanted, Policies, SubscriptionType
 from tests.rigs.journal import quick_folder, trim
-from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_ids_fit_a_column_and_are_hard_to_guess(bench: SubscribingBench) -> None
 
 def test_an_unknown_consumer_has_no_stream(bench: SubscribingBench) -> None:
     with pytest.raises(UnknownConsumerError):
-        bench.broker.subscriptions.open_stream(7, RecordingSink())
+        bench.broker.perform(bench.sender, OpenStream(7))
     assert not bench.broker.subscriptions.is_consumer(7)
     consumer = bench.subscribe()
     assert bench.broker.subscriptions.is_consumer(consumer)

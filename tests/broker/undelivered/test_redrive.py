@@ -9,6 +9,7 @@ from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import InvalidValueError
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from tests.rigs.doubles import Bench, Message
+from tests.rigs.subscribing import RecordingSink
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_note_stands_for_the_message_that_stayed_where_it_was(bench: Bench) ->
     bench.loop.settle()
     topic = bench.broker.topics.own("orders")
     rows = Batch(1, offset=[1], payload=[b"large"])
-    bench.broker.subscriptions.letters.note_undeliverable(topic, "reader", rows, 0, 5, 4)
+    bench.broker.subscriptions.letters.note_undeliverable(topic, "reader", rows, 0, 5, RecordingSink(largest=4))
     bench.loop.settle()
     redrive = Redrive(bench.broker)
     (row,) = redrive.newest(UNDELIVERABLE, None, 10)

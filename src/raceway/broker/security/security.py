@@ -27,6 +27,7 @@ from raceway.errors import (
     UnknownRoleError,
 )
 from raceway.journal.state import State
+from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
 from raceway.model.security import (
     ANONYMOUS,
     OWNER,
@@ -65,6 +66,15 @@ class Security:
         self._somewhere: dict[tuple[Principal, Permission], bool] = {}
         # Called after each change of roles or bindings, to end what is no longer allowed.
         self.changed: Callable[[], None] = lambda: None
+
+    def calls(self, changing: Callable[[Callable[[Any], Any]], Callable[[Any, Any], Any]]) -> dict[type, Any]:
+        """Return the handlers of intents; `changing` makes one whose outcome comes after the commit."""
+        return {
+            PutRole: changing(lambda call: self.put_role(call.name, call.permissions)),
+            DeleteRole: changing(lambda call: self.delete_role(call.name)),
+            BindRole: changing(lambda call: self.bind(call.principal, call.role, call.scope, call.resource)),
+            DeleteBinding: changing(lambda call: self.unbind(call.binding_id)),
+        }
 
     def identify(self, authorization: str | None, wire: str, address: str) -> Principal:
         """Return the principal of a token; anonymous without one or with security off.

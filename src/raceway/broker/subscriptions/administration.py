@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from raceway.broker.bus import Bus, Handler
 from raceway.broker.subscriptions.table import SubscriptionTable, check_name
 from raceway.broker.topic_records import TopicRecords
 from raceway.errors import InUseError
+from raceway.model.intents import RemoveSubscription, SetDispatch, SetFailurePolicy
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 
 
 class SubscriptionAdministration:
-    def __init__(self, records: TopicRecords, subscriptions: SubscriptionTable) -> None:
-        self._records, self._subscriptions = records, subscriptions
+    def __init__(self, bus: Bus, records: TopicRecords, subscriptions: SubscriptionTable) -> None:
+        self._bus, self._records, self._subscriptions = bus, records, subscriptions
+
+    def calls(self) -> dict[type, Handler]:
+        return {
+            RemoveSubscription: self._bus.changing(self._remove),
+            SetFailurePolicy: self._bus.changing(self._set_policy),
+            SetDispatch: self._bus.changing(self._set_dispatch),
+        }
+
+    def _remove(self, call: RemoveSubscription) -> None:
+        for part in self._records.parts(call.topic):
+            self.unsubscribe(part.name, call.name)
+
+    def _set_policy(self, call: SetFailurePolicy) -> None:
+        for part in self._records.parts(call.topic):
+            if call.policy is None:
+                self.remove_failure_policy(part.name, call.name)
+            else:
+                self.set_failure_policy(part.name, call.name, call.policy)
+
+    def _set_dispatch(self, call: SetDispatch) -> None:
+        for part in self._records.parts(call.topic):
+            if call.in_flight is not None:
+                self.set_in_flight(part.name, call.name, call.in_flight or None)
+            if call.max_unacked is not None:
+                self.set_dispatch_limit(part.name, call.name, call.max_unacked)
 
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of a topic's subscriptions. Raises UnknownTopicError."""

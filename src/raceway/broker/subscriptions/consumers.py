@@ -12,41 +12,14 @@ A parked stream is kept open without messages: common clients reopen an ended st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
 
 import msgspec
 
 from raceway.broker.subscriptions.keys import KeyFilter
-from raceway.broker.topics import Topic
-from raceway.errors import ForbiddenError, RacewayError
-from raceway.model.envelope import Batch
+from raceway.errors import ForbiddenError
+from raceway.model.intents import Sink
 from raceway.model.subscriptions import SubscriptionType
-
-
-class Handover(NamedTuple):
-    """Rows of one batch, in order, for one consumer."""
-
-    topic: Topic
-    subscription: bytes
-    batch: Batch
-    rows: Sequence[int]
-
-
-class Sink(Protocol):
-    """Destination of a live consumer's messages: the wire's end of its stream."""
-
-    @property
-    def largest(self) -> int:
-        """Size of the largest message that the wire can deliver."""
-
-    def room(self) -> int:
-        """Return how many bytes it accepts now. One message may exceed it."""
-
-    def take(self, delivery: Handover) -> None: ...
-
-    def end(self, error: RacewayError | None) -> None:
-        """End the stream: replaced by a newer one (None), or the consumer was removed."""
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

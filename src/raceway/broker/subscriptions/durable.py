@@ -28,12 +28,13 @@ import structlog
 from raceway.broker.delivery.gaps import tell_gap
 from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
-from raceway.broker.subscriptions.consumers import Consumer, Sink
+from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.progress import Ahead, done_counts
 from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
 from raceway.broker.subscriptions.windows import InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
+from raceway.model.intents import Sink
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
 
 READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
@@ -333,7 +334,7 @@ class DurableSubscription(Subscription):
         oversize = maybe_oversize(piece.batch, row, size, sink.largest)
         if oversize is not None:
             self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink.largest)
+            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink)
             self.finish(held)
             return False
         held.state, held.consumer = OUT, consumer

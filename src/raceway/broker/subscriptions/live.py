@@ -84,11 +84,11 @@ class LiveSubscription(Subscription):
         self, consumer: Consumer, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]
     ) -> None:
         assert consumer.sink is not None
-        size, largest = message_size(batch, row), consumer.sink.largest
-        oversize = maybe_oversize(batch, row, size, largest)
+        size, sink = message_size(batch, row), consumer.sink
+        oversize = maybe_oversize(batch, row, size, sink.largest)
         if oversize is not None:
             self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, largest)
+            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, sink)
             return
         handout.add(consumer, batch, row)
         self.delivered += 1

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
 from raceway.broker.delivery.recent import RecentRows, RowRange
-from raceway.broker.subscriptions.consumers import Consumer, Consumers, Handover, Sink
+from raceway.broker.subscriptions.consumers import Consumer, Consumers
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.model.envelope import Batch
+from raceway.model.intents import Handover, Sink
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 from raceway.net.credits import Credits
 
@@ -79,7 +80,7 @@ class Handout:
         for consumer, parts in self._rows.items():
             for batch, rows in parts:
                 if consumer.sink is not None:
-                    consumer.sink.take(Handover(self._topic, self._subscription, batch, rows))
+                    consumer.sink.take(Handover(self._topic.name, self._subscription, batch, rows))
 
 
 class Subscription(ABC):

@@ -15,14 +15,15 @@ from typing import Any
 import msgspec
 
 from raceway import config
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, Handler
 from raceway.broker.delivery.recent import RecentRows
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
 from raceway.broker.queues.queue import CURSORS
 from raceway.broker.runs import Refused
+from raceway.broker.steps import Steps
 from raceway.broker.subscriptions.absences import Absences
-from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord, Sink
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.feeds import TopicFeed
 from raceway.broker.subscriptions.keyed import KeySharedSubscription
@@ -41,8 +42,8 @@ from raceway.errors import (
     UnknownConsumerError,
     UnknownSubscriptionError,
 )
-from raceway.journal.contract import Done
-from raceway.model.intents import Acknowledge, Return, Taken
+from raceway.journal.contract import Done as CommitDone
+from raceway.model.intents import Acknowledge, AttachConsumer, Done, FindConsumer, OpenStream, Return, Sink, Taken
 from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
 from raceway.net.timers import Alarms
 
@@ -62,19 +63,31 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tr
 
 
 class Stream:
-    """An open stream of a consumer."""
+    """The stream of a consumer: a `MessageStream`."""
 
-    def __init__(self, subscription: Subscription, consumer: Consumer, sink: Sink) -> None:
-        self._subscription, self._consumer, self._sink = subscription, consumer, sink
+    def __init__(self, table: SubscriptionTable, consumer_id: int) -> None:
+        self._table, self._consumer_id = table, consumer_id
+        self._attached: tuple[Subscription, Consumer, Sink] | None = None
+
+    def start(self, sink: Sink) -> None:
+        try:
+            subscription, consumer = self._table.consumer(self._consumer_id)
+        except UnknownConsumerError as error:  # removed since the stream was opened
+            sink.end(error)
+            return
+        self._attached = (subscription, consumer, sink)
+        subscription.open_stream(consumer, sink)
 
     def resume(self) -> None:
-        """Continue delivering: the sink has room again."""
-        if self._consumer.sink is self._sink:
-            self._subscription.pump()
+        if self._attached is not None:
+            subscription, consumer, sink = self._attached
+            if consumer.sink is sink:
+                subscription.pump()
 
     def close(self, *, lost: bool = False) -> None:
-        """Detach from the subscription. Idempotent. `lost`: the connection broke."""
-        self._subscription.close_stream(self._consumer, self._sink, lost=lost)
+        if self._attached is not None:
+            subscription, consumer, sink = self._attached
+            subscription.close_stream(consumer, sink, lost=lost)
 
 
 class SubscriptionTable:
@@ -93,10 +106,17 @@ class SubscriptionTable:
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
         self._moved: dict[Subscription, None] = {}
-        self._dones: list[Done] = []
+        self._dones: list[CommitDone] = []
         self._numbers = 0
         self._paused = False
         self._restore()
+
+    def calls(self) -> dict[type, Handler]:
+        return {
+            AttachConsumer: self._attach_consumer,
+            FindConsumer: lambda peer, call: Done(self.is_consumer(call.consumer_id)),
+            OpenStream: self._open_stream,
+        }
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -128,6 +148,13 @@ class SubscriptionTable:
         self._check_room(topic, None)
         self._make(topic, wanted, place)
         return True
+
+    def _attach_consumer(self, peer: Peer, call: AttachConsumer) -> Steps[Any]:
+        wanted, place = call.wanted, None
+        topic = self._records.maybe_topic(wanted.topic)
+        if wanted.start != LAST and topic is not None:
+            place = yield self._bus.aside(partial(find_place, self._bus.journal, topic.name, wanted.start))
+        return (yield from self._bus.change(lambda: self.subscribe(wanted, place), renews=True))
 
     def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
         """Attach a consumer, and create the subscription if it is new: at `place`, the position of `wanted.start`.
@@ -326,11 +353,11 @@ class SubscriptionTable:
 
     # ---- streams and acknowledgements --------------------------------------------------------------------------------
 
-    def open_stream(self, consumer_id: int, sink: Sink) -> Stream:
-        """Open a stream of a consumer. Raises UnknownConsumerError."""
-        subscription, consumer = self.consumer(consumer_id)
-        subscription.open_stream(consumer, sink)
-        return Stream(subscription, consumer, sink)
+    def _open_stream(self, peer: Peer, call: OpenStream) -> Stream:
+        """Raises UnknownConsumerError, ForbiddenError."""
+        subscription, _ = self.consumer(call.consumer_id)
+        self._bus.security.check(peer.principal, "Consume", subscription.topic.name)
+        return Stream(self, call.consumer_id)
 
     def is_consumer(self, consumer_id: int) -> bool:
         return consumer_id in self._by_consumer
@@ -342,7 +369,7 @@ class SubscriptionTable:
             raise UnknownConsumerError(str(consumer_id))
         return found
 
-    def acknowledge(self, peer: Peer, intent: Acknowledge, done: Done | None) -> Taken:
+    def acknowledge(self, peer: Peer, intent: Acknowledge, done: CommitDone | None) -> Taken:
         """Acknowledge messages. `done` is called after the commit of the moved cursors."""
         refused: Refused = []
         touched: dict[DurableSubscription, None] = {}
@@ -352,7 +379,7 @@ class SubscriptionTable:
                 touched[subscription] = None
         return self._settle(touched, refused, done)
 
-    def refuse(self, peer: Peer, intent: Return, done: Done | None) -> Taken:
+    def refuse(self, peer: Peer, intent: Return, done: CommitDone | None) -> Taken:
         refused: Refused = []
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
@@ -376,7 +403,7 @@ class SubscriptionTable:
             else:
                 yield row, subscription
 
-    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: Done | None) -> Taken:
+    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: CommitDone | None) -> Taken:
         for subscription in touched:
             subscription.pump()
         if done is not None:
@@ -462,7 +489,7 @@ class SubscriptionTable:
             self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
 
 
-def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) -> None:
+def _told(done: CommitDone, refusal: RacewayError | None, error: RacewayError | None) -> None:
     done(refusal or error)
 
 

@@ -20,8 +20,9 @@ from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError
 from raceway.journal.contract import Done
-from raceway.model.envelope import DANUBE, OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
+from raceway.model.envelope import OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
+from raceway.model.intents import Sink
 from raceway.model.topics import danube_topic
 
 ORIGINAL_TOPIC = "x-original-topic"
@@ -38,7 +39,7 @@ _NOT_COPIED = ("topic", "offset", "time_us", "forwarded_id", "hops", "answers")
 
 
 class Letters:
-    """Publisher of dead letters and notes. `broker_address` is set by the Danube wire."""
+    """Publisher of dead letters and notes. `broker_address` is the address that clients know."""
 
     def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing) -> None:
         self._bus, self._records, self._publishing = bus, records, publishing
@@ -87,7 +88,7 @@ class Letters:
         return copy
 
     def note_undeliverable(
-        self, topic: Topic, subscription: str, batch: Batch, row: int, size: int, largest: int
+        self, topic: Topic, subscription: str, batch: Batch, row: int, size: int, sink: Sink
     ) -> None:
         """Publish a note about a message that is too large for the consumer's wire."""
         self._bus.meter.counts["bus.undeliverable"] += 1
@@ -95,12 +96,12 @@ class Letters:
             "topic": topic.name,
             "offset": batch.item("offset", row),
             "subscription": subscription,
-            "wire": DANUBE.decode(),
+            "wire": sink.wire.decode(),
             "reason": "too_large",
             "size": size,
-            "limit": largest,
+            "limit": sink.largest,
         }
-        note = Batch(1, wire=DANUBE, kind=PUBLISH, producer=OWN_NAME, payload=[encode_json(facts)])
+        note = Batch(1, wire=sink.wire, kind=PUBLISH, producer=OWN_NAME, payload=[encode_json(facts)])
         note.attributes = [encode_attributes({name: str(value) for name, value in facts.items()})]
         try:
             self._publish(self._bus.topics.own(UNDELIVERABLE), note, None)

@@ -1,25 +1,30 @@
-"""Unary calls of the Danube services: decode the request, call the handler, encode its answer or error.
+"""Unary calls of the Danube services: decode the request, run its handler, encode the answer or the error.
 
-Answers of calls that change durable state are sent after the commit. While the disk is full such calls are refused
-immediately, because clients would wait for ever; only producers and consumers that exist already may reconnect.
+A handler returns the answer, or is a coroutine that awaits outcomes of the bus:
+
+    async def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
+        row = await ask(CreateProducer(...))
+        return ProducerResponse(producer_id=row.id)
+
+No task runs it: it goes on when the outcome comes, at once or later. Outcomes of changes come after their commit.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from types import coroutine
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError
 from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
+from raceway.model.intents import IntentFor
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.grpc import Call, Methods
@@ -29,15 +34,16 @@ from raceway.wires.danube.listen.session import DanubeSession
 WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
-# Calls that create nothing if the producer or consumer exists; otherwise the broker itself refuses them on a full disk.
-RENEWING = {"CreateProducer", "Subscribe"}
+R = TypeVar("R")
+Handler = Callable[["Caller", Any], "Message | Coroutine[IntentFor[Any], Any, Message]"]
 # Method name to the class of its requests and its handler.
-Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
-# Work that another thread does before a call is handled; None if there is none.
-Prepare = Callable[[Principal, Any], "Future[None] | None"]
-Preparations = Mapping[str, Prepare]
-NOTHING: Preparations = {}
-Take = Callable[[DanubeSession, list[Call]], None]
+Handlers = Mapping[str, tuple[type[Message], Handler]]
+
+
+@coroutine
+def ask(intent: IntentFor[R]) -> Generator[IntentFor[R], R, R]:
+    """Perform an intent of the caller and return its outcome. Raises RacewayError."""
+    return (yield intent)
 
 
 class ShownToken(NamedTuple):
@@ -57,27 +63,26 @@ class Caller(NamedTuple):
 class DanubeCalls:
     """Authentication, dispatch and error answers, shared by all Danube services."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
-        self.broker, self.security = broker, broker.security
+    def __init__(self, door: Door, listen: config.Listen, port: int) -> None:
+        self.door, self.permissions = door, door.view.permissions
         self.settings = listen.danube
         self._scheme = "https" if listen.tls_certificate else "http"
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
-        address = self._advertised or host_port(listen.host, port)
-        broker.letters.broker_address = f"{self._scheme}://{address}"
+        door.advertise(f"{self._scheme}://{self._advertised or host_port(listen.host, port)}")
 
     # ---- callers -----------------------------------------------------------------------------------------------------
 
     def principal(self, head: CallHead) -> Principal:
         """Return the principal of a call; the token's expiry is checked each time. Raises UnauthenticatedError."""
-        if not self.security.enabled:
+        if not self.permissions.enabled:
             return NOBODY
         assert isinstance(head.memo, ShownToken), "`maybe_refusal` must run first"
-        return self.security.identify(head.memo.authorization, WIRE, head.memo.host)
+        return self.permissions.identify(head.memo.authorization, WIRE, head.memo.host)
 
     def maybe_refusal(self, session: DanubeSession, head: CallHead) -> tuple[Status, str] | None:
         """Return the refusal of a call with an invalid token, or None. Runs before any service."""
         try:
-            if self.security.enabled:
+            if self.permissions.enabled:
                 head.memo = ShownToken(head.get("authorization") or "", session.host)
                 self.principal(head)
         except UnauthenticatedError as error:
@@ -86,11 +91,11 @@ class DanubeCalls:
 
     def check(self, caller: Caller, permission: Permission, topic: str | None = None) -> None:
         """Check that the caller has a permission. Raises ForbiddenError."""
-        self.security.check(caller.principal, permission, topic)
+        self.permissions.check(caller.principal, permission, topic)
 
     def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
         """Group the calls of one read by principal; almost always there is one."""
-        if not self.security.enabled:
+        if not self.permissions.enabled:
             return {NOBODY: calls}
         found: dict[Principal, list[Call]] = {}
         for call in calls:
@@ -106,70 +111,44 @@ class DanubeCalls:
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
-    def serve(
-        self, methods: Methods, service: str, handlers: Handlers, lasting: set[str], prepared: Preparations = NOTHING
-    ) -> None:
-        """Register a service's methods. Answers of `lasting` methods wait for the commit, calls of `prepared` methods
-        for work that another thread does first."""
+    def serve(self, methods: Methods, service: str, handlers: Handlers) -> None:
+        """Register a service's methods."""
         for name, (kind, handler) in handlers.items():
-            guarded = partial(self._change, handler) if name in lasting - RENEWING else handler
-            take = partial(self._take, kind, guarded, name in lasting)
-            if name in prepared:
-                take = partial(self._take_prepared, prepared[name], kind, take)
-            methods.unary(f"/{service}/{name}", take)
+            methods.unary(f"/{service}/{name}", partial(self._take, kind, handler))
 
-    def _take_prepared(
-        self, prepare: Prepare, kind: type[Message], take: Take, session: DanubeSession, calls: list[Call]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        for call in calls:
-            work = self._maybe_work(prepare, kind, call)
-            if work is None:
-                take(session, [call])
-            else:
-                work.add_done_callback(partial(_serve_prepared, loop, partial(take, session, [call])))
-
-    def _maybe_work(self, prepare: Prepare, kind: type[Message], call: Call) -> Future[None] | None:
-        """Start the preparation of a call. None for malformed or unauthenticated calls, which `take` refuses."""
-        try:
-            return prepare(self.principal(call[2]), kind.FromString(call[1]))
-        except (DecodeError, UnauthenticatedError):
-            return None
-
-    def _change(self, handler: Callable[[Caller, Any], Message], caller: Caller, request: Any) -> Message:
-        self.broker.journal.check_writable()
-        return handler(caller, request)
-
-    def _take(
-        self, kind: type[Message], handler: Callable[[Caller, Any], Message], lasts: bool, session: DanubeSession,
-        calls: list[Call],
-    ) -> None:  # fmt: skip
+    def _take(self, kind: type[Message], handler: Handler, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
             try:
-                session.peer.principal = self.principal(head)
-                answer = handler(Caller(session, session.peer.principal), kind.FromString(data)).SerializeToString()
+                caller = Caller(session, self.principal(head))
+                answer = handler(caller, kind.FromString(data))
             except DecodeError:
                 session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {kind.DESCRIPTOR.name}")
             except RacewayError as error:
                 self.refuse(session, stream, error)
             else:
-                reply = partial(self._reply, session, stream, answer)
-                waits = lasts and self.broker.journal.health().status != "disk_full"
-                self.broker.after_commit(reply) if waits else reply(None)
+                if isinstance(answer, Message):
+                    session.answer_many([(stream, answer.SerializeToString())])
+                else:
+                    self._go_on(caller, stream, answer, None)
 
-    def _reply(self, session: DanubeSession, stream: int, answer: bytes, error: RacewayError | None) -> None:
-        if error is None:
-            session.answer_many([(stream, answer)])
-        else:
+    def _go_on(self, caller: Caller, stream: int, handler: Coroutine[IntentFor[Any], Any, Message], told: Any) -> None:
+        """Run a handler until it asks for an outcome or ends. `told` is the previous outcome, or its error."""
+        session = caller.session
+        try:
+            intent = handler.throw(told) if isinstance(told, Exception) else handler.send(told)
+        except StopIteration as end:
+            session.answer_many([(stream, end.value.SerializeToString())])
+        except RacewayError as error:
             self.refuse(session, stream, error)
+        else:
+            session.peer.principal = caller.principal
+            self.door.perform(session.peer, intent, partial(self._told, caller, stream, handler))
+
+    def _told(self, caller: Caller, stream: int, handler: Coroutine[IntentFor[Any], Any, Message], told: Any) -> None:
+        caller.session.guard(partial(self._go_on, caller, stream, handler, told), stream)
 
     def refuse(self, session: DanubeSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
-
-
-def _serve_prepared(loop: asyncio.AbstractEventLoop, serve: Callable[[], None], work: Future[None]) -> None:
-    """Continue a prepared call in the event loop. Runs in the thread that did the work."""
-    loop.call_soon_threadsafe(serve)
 
 
 def _maybe_reachable(host: str, port: int) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from raceway.broker.places import Place, find_place
-from raceway.errors import InvalidValueError, RacewayError, UnknownTopicError
-from raceway.model.security import Principal
-from raceway.model.subscriptions import LAST, SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
+from raceway.errors import InvalidValueError, UnknownTopicError
+from raceway.model.intents import AttachConsumer, CreateProducer, FindConsumer, TouchProducer
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
 from raceway.model.topics import danube_topic, parse_danube_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_api_pb2 import (
@@ -23,17 +21,13 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, Preparations, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, ask, is_reliable
 
 
 class Clients:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        broker = calls.broker
-        self._topics, self._producers, self._consumers = broker.topic_admin, broker.producers, broker.subscriptions
-        # Finds the start offset of subscriptions that do not start at the end of a topic: one thread, one at a time.
-        self._reader = ThreadPoolExecutor(1, "places")
-        self._places: dict[tuple[str, str], Place] = {}
+        self._topics = calls.door.view.administration
 
     def join(self, methods: Methods) -> None:
         serve = self._calls.serve
@@ -41,13 +35,12 @@ class Clients:
             "TopicLookup": (TopicLookupRequest, self._look_up),
             "TopicPartitions": (TopicLookupRequest, self._list_partitions),
         }
-        serve(methods, "danube.Discovery", lookups, lasting=set())
+        serve(methods, "danube.Discovery", lookups)
         producers: Handlers = {"CreateProducer": (ProducerRequest, self._create_producer)}
-        serve(methods, "danube.ProducerService", producers, lasting={"CreateProducer"})
+        serve(methods, "danube.ProducerService", producers)
         consumers: Handlers = {"Subscribe": (ConsumerRequest, self._subscribe)}
-        prepared: Preparations = {"Subscribe": self._find_place}
-        serve(methods, "danube.ConsumerService", consumers, lasting={"Subscribe"}, prepared=prepared)
-        serve(methods, "danube.HealthCheck", {"HealthCheck": (HealthCheckRequest, self._check_health)}, lasting=set())
+        serve(methods, "danube.ConsumerService", consumers)
+        serve(methods, "danube.HealthCheck", {"HealthCheck": (HealthCheckRequest, self._check_health)})
 
     # ---- discovery ---------------------------------------------------------------------------------------------------
 
@@ -72,7 +65,7 @@ class Clients:
 
     # ---- producers and consumers -------------------------------------------------------------------------------------
 
-    def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
+    async def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
         topic = parse_danube_topic(request.topic_name)
         self._calls.check(caller, "Produce", topic)
         reliable = is_reliable(request.dispatch_strategy)
@@ -85,10 +78,10 @@ class Clients:
             exclusive=request.producer_access_mode == 1,
             **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
         )
-        row = self._producers.create(wanted, caller.session.network)
+        row = await ask(CreateProducer(wanted))
         return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
 
-    def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
+    async def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
         topic = parse_danube_topic(request.topic_name)
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
@@ -105,32 +98,17 @@ class Clients:
             start=parse_start(request.start),
             create_topic=request.create_topic,
         )
-        row = self._consumers.subscribe(wanted, self._places.pop((topic, request.start), None))
+        row = await ask(AttachConsumer(wanted))
         return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
 
-    def _find_place(self, principal: Principal, request: ConsumerRequest) -> Future[None] | None:
-        """Find the start offset in another thread, if the caller may read the topic. `_subscribe` reports errors."""
-        broker = self._calls.broker
-        try:
-            topic, start = parse_danube_topic(request.topic_name), parse_start(request.start)
-        except RacewayError:
-            return None
-        if start == LAST or not self._topics.look_up(topic) or not broker.security.allows(principal, "Consume", topic):
-            return None
-
-        def look() -> None:
-            self._places[topic, request.start] = find_place(broker.journal, topic, start)
-
-        return self._reader.submit(look)
-
-    def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
+    async def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.client == HealthCheckRequest.Producer:
-            known = self._producers.hear(request.id)
+            known = await ask(TouchProducer(request.id))
         elif request.client == HealthCheckRequest.Consumer:
-            known = self._consumers.is_consumer(request.id)
+            known = await ask(FindConsumer(request.id))
         else:
             raise InvalidValueError("client", f"unknown client type {request.client}")
-        return HealthCheckResponse(status=HealthCheckResponse.OK if known else HealthCheckResponse.CLOSE)
+        return HealthCheckResponse(status=HealthCheckResponse.OK if known.changed else HealthCheckResponse.CLOSE)
 
 
 def _schema(reference: SchemaReference) -> dict[str, Any]:

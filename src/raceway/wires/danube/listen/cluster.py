@@ -30,17 +30,17 @@ class ClusterCalls:
 
     def join(self, methods: Methods) -> None:
         cluster: Handlers = {"ClusterStatus": (Empty, self._status)}
-        self._calls.serve(methods, "danube_admin.ClusterAdmin", cluster, lasting=set())
+        self._calls.serve(methods, "danube_admin.ClusterAdmin", cluster)
         balance: Handlers = {
             "GetClusterBalance": (ClusterBalanceRequest, self._balance),
             "TriggerRebalance": (RebalanceRequest, self._rebalance),
         }
-        self._calls.serve(methods, "danube_admin.BrokerAdmin", balance, lasting=set())
+        self._calls.serve(methods, "danube_admin.BrokerAdmin", balance)
 
     def _status(self, caller: Caller, request: Empty) -> ClusterStatusResponse:
         """Return the cluster's status. The journal stands for the Raft log: `last_applied` is its last position."""
         self._calls.check(caller, "ManageCluster")
-        applied = max(self._calls.broker.journal.next_sequence - 1, 0)
+        applied = max(self._calls.door.view.administration.next_sequence - 1, 0)
         return ClusterStatusResponse(
             leader_id=NODE_ID, current_term=TERM, last_applied=applied, voters=[NODE_ID], self_node_id=NODE_ID
         )
@@ -48,7 +48,7 @@ class ClusterCalls:
     def _balance(self, caller: Caller, request: ClusterBalanceRequest) -> ClusterBalanceResponse:
         """Return the load of the broker: its number of topics, as in Danube's strategy `fair`."""
         self._calls.check(caller, "ManageBroker")
-        topics = len(self._calls.broker.topic_admin.topics())
+        topics = len(self._calls.door.view.administration.topics())
         broker = BrokerLoadInfo(broker_id=NODE_ID, load=topics, topic_count=topics)
         return ClusterBalanceResponse(
             mean_load=topics, max_load=topics, min_load=topics, broker_count=1, brokers=[broker],

@@ -8,7 +8,7 @@
                ── SecurityCalls   roles and bindings
 
 The token of a call is verified before any service sees it: an invalid one is refused whatever the method. Permissions
-are checked by each call with the broker's `Security`. No other metadata of a call is trusted.
+are checked by each call. No other metadata of a call is trusted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 from typing import ClassVar
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.model.envelope import DANUBE
 from raceway.net.codec.grpc import GrpcConnection
 from raceway.net.grpc import GrpcGate, Methods
@@ -42,11 +42,11 @@ SERVICES = (
 class DanubeGate(GrpcGate):
     wire: ClassVar[str] = DANUBE.decode()
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
+    def __init__(self, door: Door, listen: config.Listen, port: int) -> None:
         methods = Methods()
-        super().__init__(broker.runtime, listen, methods)
-        self._broker = broker
-        calls = DanubeCalls(broker, listen, port)
+        super().__init__(door.runtime, listen, methods)
+        self._door = door
+        calls = DanubeCalls(door, listen, port)
         self.authorize = calls.maybe_refusal
         for service in (MessageCalls, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
             service(calls).join(methods)
@@ -57,4 +57,4 @@ class DanubeGate(GrpcGate):
         add_reflection(methods, lambda: list(SERVICES), PoolFiles(danube_pb.POOL))
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
-        return DanubeSession(self, self._broker, transport, codec)
+        return DanubeSession(self, self._door, transport, codec)

@@ -13,10 +13,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from raceway.broker.subscriptions.consumers import Handover
-from raceway.broker.subscriptions.table import Stream
-from raceway.errors import ForbiddenError, MalformedError, RacewayError, UnknownConsumerError
-from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
+from raceway.errors import ForbiddenError, MalformedError, RacewayError
+from raceway.model.envelope import DANUBE
+from raceway.model.intents import Acknowledge, Handover, MessageStream, OpenStream, Outcome, Return, Send, Sent, Taken
 from raceway.model.security import Principal
 from raceway.model.topics import parse_danube_topic
 from raceway.net.codec.grpc_head import Status
@@ -26,7 +25,7 @@ from raceway.wires.danube.codec.fields import varint
 from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest, NackRequest, ReceiveRequest
 from raceway.wires.danube.codec.rows import LARGEST, SendLimits, decode_sends
 from raceway.wires.danube.codec.status import status_of
-from raceway.wires.danube.listen.calls import Caller, DanubeCalls
+from raceway.wires.danube.listen.calls import DanubeCalls
 from raceway.wires.danube.listen.session import DanubeSession
 
 # gRPC clients accept 4 MiB by default; 8 KiB are left for the fields around a payload (names, offset, address).
@@ -56,7 +55,7 @@ class _Named(NamedTuple, Generic[N]):
 class MessageCalls:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._broker = calls.broker
+        self._perform, self._permissions = calls.door.perform, calls.permissions
         settings = calls.settings
         self._limits = SendLimits(attributes=settings.attribute_limit, attribute_bytes=settings.attribute_bytes)
 
@@ -81,17 +80,7 @@ class MessageCalls:
             return
         streams = [calls[index][0] for index in sends.indexes]
         waiting = CommitWait(self._calls, session, streams, sends.request_ids)
-        try:
-            outcome = self._broker.perform(session.peer, Send(sends.batch), waiting)
-        except RacewayError as refusal:
-            waiting.refuse(range(len(streams)), refusal)
-            return
-        assert isinstance(outcome, Sent)
-        for start, stop, error in outcome.refused:
-            waiting.refuse(range(start, stop), error)
-        for start, stop in outcome.early:
-            waiting.answer(range(start, stop))
-        waiting.settle()
+        self._perform(session.peer, Send(sends.batch), waiting.told, waiting.committed)
 
     # ---- acknowledging -----------------------------------------------------------------------------------------------
 
@@ -118,7 +107,7 @@ class MessageCalls:
                 if not request.HasField("msg_id"):
                     raise MalformedError("msg_id is missing")
                 topic = parse_danube_topic(request.msg_id.topic_name)
-                self._broker.security.check(session.peer.principal, "Consume", topic)
+                self._permissions.check(session.peer.principal, "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError(f"malformed {kind.DESCRIPTOR.name}"))
             except RacewayError as error:
@@ -132,15 +121,7 @@ class MessageCalls:
         if not streams:
             return
         waiting = CommitWait(self._calls, session, streams, [request.request_id for request in named.requests])
-        try:
-            outcome = self._broker.perform(session.peer, intent, waiting)
-        except RacewayError as refusal:
-            waiting.refuse(range(len(streams)), refusal)
-            return
-        assert isinstance(outcome, Taken)
-        for start, stop, error in outcome.refused:
-            waiting.refuse(range(start, stop), error)
-        waiting.settle()
+        self._perform(session.peer, intent, waiting.told, waiting.committed)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -148,48 +129,63 @@ class MessageCalls:
         for stream, data, head in calls:
             try:
                 consumer_id = ReceiveRequest.FromString(data).consumer_id
-                topic = self._broker.subscriptions.consumer(consumer_id)[0].topic.name
-                self._calls.check(Caller(session, self._calls.principal(head)), "Consume", topic)
+                session.peer.principal = principal = self._calls.principal(head)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError("malformed ReceiveRequest"))
             except RacewayError as error:
-                # Clients retry without a pause: the delay is what slows them down.
-                self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
+                self._refuse_receive(session, stream, error)
             else:
-                ConsumerStream(self._calls, session, stream, self._calls.principal(head)).open(consumer_id)
+                done = partial(self._opened, session, stream, principal)
+                self._perform(session.peer, OpenStream(consumer_id), done)
+
+    def _opened(
+        self, session: DanubeSession, stream: int, principal: Principal, outcome: MessageStream | RacewayError
+    ) -> None:
+        if isinstance(outcome, RacewayError):
+            self._refuse_receive(session, stream, outcome)
+        elif session.open:
+            outcome.start(ConsumerStream(self._calls, session, stream, principal, outcome))
+
+    def _refuse_receive(self, session: DanubeSession, stream: int, error: RacewayError) -> None:
+        # Clients retry without a pause: the delay is what slows them down.
+        self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
 
 
 class CommitWait:
-    """Calls of one batch that wait for the commit. The journal may call back before `perform` has returned."""
+    """Calls of one batch that wait for its outcome and its commit."""
 
-    __slots__ = ("_calls", "_committed", "_error", "_open", "_request_ids", "_session", "_settled", "_streams")
+    __slots__ = ("_calls", "_open", "_request_ids", "_session", "_streams")
 
     def __init__(self, calls: DanubeCalls, session: DanubeSession, streams: list[int], request_ids: list[int]) -> None:
         self._calls, self._session = calls, session
         self._streams, self._request_ids = streams, request_ids
         # Rows that are neither answered nor refused; None means all of them.
         self._open: set[int] | None = None
-        self._settled = self._committed = False
-        self._error: RacewayError | None = None
 
-    def refuse(self, rows: Sequence[int], error: RacewayError) -> None:
+    def told(self, outcome: Outcome | RacewayError) -> None:
+        """Refuse the rows that the bus refused; answer those that need not wait for the commit."""
+        if isinstance(outcome, RacewayError):
+            self._refuse(range(len(self._streams)), outcome)
+            return
+        assert isinstance(outcome, Sent | Taken)
+        for start, stop, error in outcome.refused:
+            self._refuse(range(start, stop), error)
+        if isinstance(outcome, Sent):
+            for start, stop in outcome.early:
+                self._answer(self._leave_out(range(start, stop)))
+
+    def committed(self, error: RacewayError | None) -> None:
+        """Answer the rows that are left, or refuse them if the commit failed."""
+        rows: Iterable[int] = range(len(self._streams)) if self._open is None else sorted(self._open)
+        if error is None:
+            self._answer(rows)
+        else:
+            # INTERNAL, not UNAVAILABLE: part of the batch may be on disk, so clients must not retry automatically.
+            self._session.refuse_many([self._streams[row] for row in rows], Status.INTERNAL, str(error))
+
+    def _refuse(self, rows: Sequence[int], error: RacewayError) -> None:
         for row in self._leave_out(rows):
             self._calls.refuse(self._session, self._streams[row], error)
-
-    def answer(self, rows: Iterable[int]) -> None:
-        """Answer these rows now, without waiting for the commit."""
-        self._answer(self._leave_out(rows))
-
-    def settle(self) -> None:
-        """Note that `perform` has returned and its refusals were sent: only the commit is outstanding."""
-        self._settled = True
-        if self._committed:
-            self._end()
-
-    def __call__(self, error: RacewayError | None) -> None:
-        self._committed, self._error = True, error
-        if self._settled:
-            self._end()
 
     def _leave_out(self, rows: Iterable[int]) -> list[int]:
         if self._open is None:
@@ -198,14 +194,6 @@ class CommitWait:
         self._open.difference_update(leaving)
         return leaving
 
-    def _end(self) -> None:
-        rows: Iterable[int] = range(len(self._streams)) if self._open is None else sorted(self._open)
-        if self._error is None:
-            self._answer(rows)
-        else:
-            # INTERNAL, not UNAVAILABLE: part of the batch may be on disk, so clients must not retry automatically.
-            self._session.refuse_many([self._streams[row] for row in rows], Status.INTERNAL, str(self._error))
-
     def _answer(self, rows: Iterable[int]) -> None:
         """Send the answers: all three message types have the request id (field 1) as their only field."""
         streams, request_ids = self._streams, self._request_ids
@@ -213,25 +201,21 @@ class CommitWait:
 
 
 class ConsumerStream:
-    """An open `ReceiveMessages` call: connects a sink of the broker with a gRPC server stream."""
+    """An open `ReceiveMessages` call: connects a stream of the bus (`source`) with a gRPC server stream."""
 
+    wire = DANUBE
     largest = LARGEST_DELIVERY
 
-    def __init__(self, calls: DanubeCalls, session: DanubeSession, stream: int, principal: Principal) -> None:
+    def __init__(
+        self, calls: DanubeCalls, session: DanubeSession, stream: int, principal: Principal, source: MessageStream
+    ) -> None:
         self._calls = calls
         self._principal = principal
         self._address = calls.address(session).encode()
+        self._above: MessageStream | None = source
         self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room)
-        self._above: Stream | None = None
         self._deliverer: Deliverer | None = None
         self._session = session
-
-    def open(self, consumer_id: int) -> None:
-        """Attach to the consumer; end the stream with an error if it has been removed in the meantime."""
-        try:
-            self._above = self._calls.broker.subscriptions.open_stream(consumer_id, self)
-        except UnknownConsumerError as error:
-            self.end(error)
 
     def room(self) -> int:
         return self._below.room
@@ -239,12 +223,12 @@ class ConsumerStream:
     def take(self, delivery: Handover) -> None:
         try:
             # Checked for each batch: a binding may have been deleted since the stream was opened.
-            self._calls.security.check(self._principal, "Consume", delivery.topic.name)
+            self._calls.permissions.check(self._principal, "Consume", delivery.topic)
         except ForbiddenError as error:
             self._leave(error)
             return
         if self._deliverer is None:
-            self._deliverer = Deliverer(delivery.topic.encoded, delivery.subscription, self._address)
+            self._deliverer = Deliverer(delivery.topic.encode(), delivery.subscription, self._address)
         self._below.send(self._deliverer.encode(delivery.batch, delivery.rows))
 
     def end(self, error: RacewayError | None) -> None:
@@ -253,13 +237,13 @@ class ConsumerStream:
             self._below.end()
             return
         delay_s = self._calls.settings.refusal_ms / 1000
-        self._calls.broker.loop.call_later(delay_s, partial(self._below.end, status_of(error), str(error)))
+        self._calls.door.runtime.loop.call_later(delay_s, partial(self._below.end, status_of(error), str(error)))
 
     def _leave(self, error: RacewayError) -> None:
         """Detach from the consumer and end the stream. Undelivered messages return to their subscription."""
         above, self._above = self._above, None
         if above is not None:
-            self._calls.broker.loop.call_soon(above.close)
+            self._calls.door.runtime.loop.call_soon(above.close)
             self.end(error)
 
     def _closed(self) -> None:

@@ -6,12 +6,9 @@ checked for the whole cluster; for a topic's settings they are checked for that 
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
-from raceway.broker.topics import Topic
 from raceway.errors import ForbiddenError, UnknownTopicError
+from raceway.model.intents import CheckSchema, DeleteVersion, RegisterSchema, SetMode, SetTopicSchema
 from raceway.model.schemas import SchemaVersion
-from raceway.model.security import Permission, Principal
 from raceway.model.topics import parse_danube_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
@@ -39,18 +36,13 @@ from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
     UpdateTopicValidationPolicyRequest,
     UpdateTopicValidationPolicyResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, Preparations
-
-LASTING = {
-    "RegisterSchema", "DeleteSchemaVersion", "SetCompatibilityMode", "ConfigureTopicSchema",
-    "UpdateTopicValidationPolicy",
-}  # fmt: skip
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, ask
 
 
 class RegistryCalls:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._schemas = calls.broker.schemas
+        self._schemas, self._topics = calls.door.view.schemas, calls.door.view.administration
 
     def join(self, methods: Methods) -> None:
         handlers: Handlers = {
@@ -66,34 +58,21 @@ class RegistryCalls:
             "GetTopicSchemaConfig": (GetTopicSchemaConfigRequest, self._get_topic_schema),
             "ListSubjects": (ListSubjectsRequest, self._list_subjects),
         }
-        prepared: Preparations = {"RegisterSchema": self._read_registered, "CheckCompatibility": self._read_checked}
-        self._calls.serve(methods, "danube_schema.SchemaRegistry", handlers, LASTING, prepared)
-
-    def _read_registered(self, principal: Principal, request: RegisterSchemaRequest) -> Future[None] | None:
-        return self._maybe_read(principal, request.schema_type, request.schema_definition)
-
-    def _read_checked(self, principal: Principal, request: CheckCompatibilityRequest) -> Future[None] | None:
-        return self._maybe_read(principal, request.schema_type, request.new_schema_definition)
-
-    def _maybe_read(self, principal: Principal, schema_type: str, definition: bytes) -> Future[None] | None:
-        """Start to parse a large definition in another thread, if the caller has the permission."""
-        security = self._calls.security
-        wanted: tuple[Permission, ...] = ("ManageSchema", "Lookup")
-        if security.enabled and not any(security.allows(principal, each, None) for each in wanted):
-            return None
-        return self._schemas.maybe_read_aside(schema_type, definition)
+        self._calls.serve(methods, "danube_schema.SchemaRegistry", handlers)
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
 
-    def _register(self, caller: Caller, request: RegisterSchemaRequest) -> RegisterSchemaResponse:
+    async def _register(self, caller: Caller, request: RegisterSchemaRequest) -> RegisterSchemaResponse:
         self._calls.check(caller, "ManageSchema")
-        version, is_new = self._schemas.register(
+        registered = await ask(RegisterSchema(
             request.subject, request.schema_type, request.schema_definition,
             description=request.description, created_by=request.created_by, tags=tuple(request.tags),
-        )  # fmt: skip
+        ))  # fmt: skip
+        version = registered.version
         return RegisterSchemaResponse(
-            schema_id=version.schema_id, version=version.version, is_new_version=is_new, fingerprint=version.fingerprint
-        )
+            schema_id=version.schema_id, version=version.version, is_new_version=registered.is_new,
+            fingerprint=version.fingerprint,
+        )  # fmt: skip
 
     def _get(self, caller: Caller, request: GetSchemaRequest) -> GetSchemaResponse:
         self._may_read(caller)
@@ -117,22 +96,24 @@ class RegistryCalls:
             ]
         )  # fmt: skip
 
-    def _check_compatibility(self, caller: Caller, request: CheckCompatibilityRequest) -> CheckCompatibilityResponse:
+    async def _check_compatibility(
+        self, caller: Caller, request: CheckCompatibilityRequest
+    ) -> CheckCompatibilityResponse:
         self._may_read(caller)
         mode = request.compatibility_mode if request.HasField("compatibility_mode") else None
-        errors = self._schemas.check(request.subject, request.schema_type, request.new_schema_definition, mode)
+        errors = await ask(CheckSchema(request.subject, request.schema_type, request.new_schema_definition, mode=mode))
         return CheckCompatibilityResponse(is_compatible=not errors, errors=errors)
 
-    def _delete_version(self, caller: Caller, request: DeleteSchemaVersionRequest) -> DeleteSchemaVersionResponse:
+    async def _delete_version(self, caller: Caller, request: DeleteSchemaVersionRequest) -> DeleteSchemaVersionResponse:
         self._calls.check(caller, "ManageSchema")
-        self._schemas.delete_version(request.subject, request.version)
+        await ask(DeleteVersion(request.subject, request.version))
         return DeleteSchemaVersionResponse(
             success=True, message=f"version {request.version} of subject {request.subject} is deleted"
         )
 
-    def _set_mode(self, caller: Caller, request: SetCompatibilityModeRequest) -> SetCompatibilityModeResponse:
+    async def _set_mode(self, caller: Caller, request: SetCompatibilityModeRequest) -> SetCompatibilityModeResponse:
         self._calls.check(caller, "ManageSchema")
-        self._schemas.set_mode(request.subject, request.compatibility_mode)
+        await ask(SetMode(request.subject, request.compatibility_mode))
         mode = self._schemas.mode(request.subject)
         return SetCompatibilityModeResponse(success=True, message=f"subject {request.subject} is {mode} compatible")
 
@@ -166,36 +147,34 @@ class RegistryCalls:
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def _configure_topic(self, caller: Caller, request: ConfigureTopicSchemaRequest) -> ConfigureTopicSchemaResponse:
-        for topic in self._topics(caller, request.topic_name):
-            self._schemas.configure(
-                topic, request.schema_subject, request.validation_policy, request.enable_payload_validation
-            )
+    async def _configure_topic(
+        self, caller: Caller, request: ConfigureTopicSchemaRequest
+    ) -> ConfigureTopicSchemaResponse:
+        topic, policy = self._known(caller, request.topic_name), request.validation_policy
+        await ask(SetTopicSchema(topic, policy, request.enable_payload_validation, request.schema_subject))
         message = f"{request.topic_name} has subject {request.schema_subject}"
         return ConfigureTopicSchemaResponse(success=True, message=message)
 
-    def _update_policy(
+    async def _update_policy(
         self, caller: Caller, request: UpdateTopicValidationPolicyRequest
     ) -> UpdateTopicValidationPolicyResponse:
-        for topic in self._topics(caller, request.topic_name):
-            self._schemas.update_policy(topic, request.validation_policy, request.enable_payload_validation)
+        topic, policy = self._known(caller, request.topic_name), request.validation_policy
+        await ask(SetTopicSchema(topic, policy, request.enable_payload_validation))
         message = f"{request.topic_name} has policy {request.validation_policy}"
         return UpdateTopicValidationPolicyResponse(success=True, message=message)
 
     def _get_topic_schema(self, caller: Caller, request: GetTopicSchemaConfigRequest) -> GetTopicSchemaConfigResponse:
-        found = self._schemas.topic_schema(self._topics(caller, request.topic_name)[0])
+        topic = self._known(caller, request.topic_name)
+        found = self._schemas.topic_schema(self._topics.partitions(topic)[0])
         return GetTopicSchemaConfigResponse(
             schema_subject=found.subject or "", validation_policy=found.policy,
             enable_payload_validation=found.validate_payload, schema_id=found.schema_id or 0,
         )  # fmt: skip
 
-    def _topics(self, caller: Caller, name: str) -> list[Topic]:
-        """Return the topic itself, or its partitions if it is partitioned. Raises UnknownTopicError."""
-        canonical = parse_danube_topic(name)
-        self._calls.check(caller, "ManageSchema", canonical)
-        names = self._calls.broker.topic_admin.partitions(canonical)
-        topics = [self._calls.broker.topics.maybe_exact(each) for each in names]
-        found = [topic for topic in topics if topic is not None]
-        if not found:
+    def _known(self, caller: Caller, name: str) -> str:
+        """Return the canonical name of a topic that exists. Raises UnknownTopicError."""
+        topic = parse_danube_topic(name)
+        self._calls.check(caller, "ManageSchema", topic)
+        if not self._topics.look_up(topic):
             raise UnknownTopicError(name)
-        return found
+        return topic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raceway.model import security
+from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
 from raceway.model.security import Principal
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
 from raceway.net.grpc import Methods
@@ -17,15 +18,13 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     RoleRequest,
     SecurityResponse,
 )
-from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers
-
-LASTING = {"CreateRole", "DeleteRole", "CreateBinding", "DeleteBinding"}
+from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, ask
 
 
 class SecurityCalls:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._security = calls.broker.security
+        self._security = calls.permissions
 
     def join(self, methods: Methods) -> None:
         handlers: Handlers = {
@@ -39,12 +38,12 @@ class SecurityCalls:
             "ListAllBindings": (Empty, self._list_all_bindings),
             "DeleteBinding": (BindingRequest, self._delete_binding),
         }
-        self._calls.serve(methods, "danube_admin.SecurityAdmin", handlers, LASTING)
+        self._calls.serve(methods, "danube_admin.SecurityAdmin", handlers)
 
-    def _create_role(self, caller: Caller, request: Role) -> SecurityResponse:
+    async def _create_role(self, caller: Caller, request: Role) -> SecurityResponse:
         """Create a role, or replace the permissions of an existing one."""
         self._calls.check(caller, "ManageCluster")
-        self._security.put_role(request.name, request.permissions)
+        await ask(PutRole(request.name, tuple(request.permissions)))
         return SecurityResponse(success=True)
 
     def _get_role(self, caller: Caller, request: RoleRequest) -> Role:
@@ -57,16 +56,16 @@ class SecurityCalls:
         roles = [Role(name=role.name, permissions=role.permissions) for role in self._security.roles()]
         return RoleListResponse(roles=roles)
 
-    def _delete_role(self, caller: Caller, request: RoleRequest) -> SecurityResponse:
+    async def _delete_role(self, caller: Caller, request: RoleRequest) -> SecurityResponse:
         self._calls.check(caller, "ManageCluster")
-        self._security.delete_role(request.name)
+        await ask(DeleteRole(request.name))
         return SecurityResponse(success=True)
 
-    def _create_binding(self, caller: Caller, request: Binding) -> Binding:
+    async def _create_binding(self, caller: Caller, request: Binding) -> Binding:
         self._calls.check(caller, "ManageCluster")
         principal = Principal(request.principal_type, request.principal_name)
         scope = request.scope.lower()
-        return _shown(self._security.bind(principal, request.role, scope, _resource(scope, request.resource)))
+        return _shown(await ask(BindRole(principal, request.role, scope, _resource(scope, request.resource))))
 
     def _get_binding(self, caller: Caller, request: BindingRequest) -> Binding:
         self._calls.check(caller, "ManageCluster")
@@ -84,9 +83,9 @@ class SecurityCalls:
         self._calls.check(caller, "ManageCluster")
         return BindingListResponse(bindings=[_shown(each) for each in self._security.bindings()])
 
-    def _delete_binding(self, caller: Caller, request: BindingRequest) -> SecurityResponse:
+    async def _delete_binding(self, caller: Caller, request: BindingRequest) -> SecurityResponse:
         self._calls.check(caller, "ManageCluster")
-        self._security.unbind(request.id)
+        await ask(DeleteBinding(request.id))
         return SecurityResponse(success=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.model.envelope import DANUBE
 from raceway.net.codec.grpc import GrpcConnection
@@ -21,18 +21,18 @@ class DanubePeer(Peer):
 
 
 class DanubeSession(GrpcSession):
-    def __init__(self, gate: GrpcGate, broker: Broker, transport: asyncio.Transport, codec: GrpcConnection) -> None:
+    def __init__(self, gate: GrpcGate, door: Door, transport: asyncio.Transport, codec: GrpcConnection) -> None:
         super().__init__(gate, transport, codec)
-        self._broker = broker
+        self._door = door
         self.peer = DanubePeer(self.id, self.connected_us)
         self.peer.network, self.peer.last_heard = self.network, self.heard_us
         self.peer.producer = self.address.encode()
 
     def opened(self) -> None:
-        self._broker.connect(self.peer)
+        self._door.connect(self.peer)
 
     def closed(self) -> None:
-        self._broker.disconnect(self.peer)
+        self._door.disconnect(self.peer)
 
     def count_error(self) -> None:
-        self._broker.count_error(self.peer)
+        self._door.count_error(self.peer)
