@@ -1,5 +1,5 @@
-"""The table of settings: a frozen record per section, with the type, bounds and default of each key, and its description
-in the string below it.
+"""The table of settings: a frozen record per section, with the type, bounds and default of each key, and below each key
+its description.
 
 The manual's reference of settings is generated from it.
 """
