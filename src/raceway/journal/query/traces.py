@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
-from raceway.journal.query.search import Read, SearchedRows, joined, position_at
+from raceway.journal.contract import SearchedRows
+from raceway.journal.query.search import Read, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
 # Rows read at once: takes a few milliseconds.
