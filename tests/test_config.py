@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from docs.generate.settings import descriptions
 from raceway import config
 from raceway.errors import ConfigError
 
@@ -129,16 +130,16 @@ def test_other_addresses_need_tls_or_leave(flags: dict[str, object]) -> None:
 
 def test_every_key_is_described_and_shown() -> None:
     described = config.describe()
-    assert all(description for _, _, description in described.values())
+    assert all(descriptions(setting.section).get(setting.name) for setting in described.values())
     assert set(config.effective(config.Config())) == set(described) == set(load().origins)
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    for key, (kind, default, _) in config.describe().items():
-        value = default() if callable(default) else default
-        if default is msgspec.NODEFAULT or value is msgspec.NODEFAULT:
+    for key, setting in config.describe().items():
+        value = setting.default() if callable(setting.default) else setting.default
+        if setting.default is msgspec.NODEFAULT or value is msgspec.NODEFAULT:
             value = config.effective(config.Config())[key]
-        msgspec.convert(value, kind)
+        msgspec.convert(value, setting.kind)
 
 
 def test_sections_are_frozen() -> None:

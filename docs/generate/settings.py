@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -17,10 +21,12 @@ from raceway.cli.configuration import as_toml
 
 def settings_page() -> str:
     sections: dict[str, list[tuple[str, ...]]] = {}
-    for key, (kind, _, description) in config.describe().items():
-        section, _, name = key.rpartition(".")
-        default = as_toml(config.effective(config.Config())[key])
-        sections.setdefault(section, []).append((f"`{name}`", _allowed(kind), f"`{default}`", cell(description)))
+    for key, setting in config.describe().items():
+        section, default = key.rpartition(".")[0], as_toml(config.effective(config.Config())[key])
+        description = cell(descriptions(setting.section)[setting.name])
+        sections.setdefault(section, []).append(
+            (f"`{setting.name}`", _allowed(setting.kind), f"`{default}`", description)
+        )
     lines = [
         "A value comes from its default, then the TOML file (`--config` or `RACEWAY_CONFIG`), then the environment,",
         "then a flag; the later one wins. `raceway config` shows every value with its origin; with `--check` it only",
@@ -43,6 +49,19 @@ def settings_page() -> str:
     for section, rows in sections.items():
         lines += [f"## [{section}]", "", *table(["key", "value", "default", ""], rows)]
     return page("Settings", *lines)
+
+
+@cache
+def descriptions(section: type[config.Section]) -> dict[str, str]:
+    """Map each field of a section to the string under it in the source."""
+    (defined,) = ast.parse(inspect.getsource(section)).body
+    assert isinstance(defined, ast.ClassDef)
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in pairwise(defined.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
 
 
 def _allowed(kind: Any) -> str:

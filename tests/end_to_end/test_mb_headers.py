@@ -56,7 +56,7 @@ def test_good_header_vectors_are_routed(peer: Peer, header: str) -> None:
         assert reply.header.startswith(f"response:{topic}:{version}:")
 
 
-# Header, text, details. Where a header has the id I in its fourth place, the reply keeps it (D8).
+# Header, text, details. Where a header has the id I in its fourth place, the reply keeps it.
 REFUSALS: list[tuple[str, str, Any]] = [
     ("", MISSING, None),
     ("publish", MISSING, None),
@@ -125,7 +125,7 @@ def test_a_message_without_line_feed_is_refused(peer: Peer, length: int) -> None
 
 @pytest.mark.parametrize("length", [366, 367])
 def test_a_header_of_367_bytes_is_still_read(peer: Peer, length: int) -> None:
-    """Decision D11: the line feed may be the 368th byte."""
+    """The line feed may be the 368th byte."""
     topic = "a" * (length - len("publish::1.0.0"))
     peer.send(f"publish:{topic}:1.0.0")
     assert_error(peer.receive(), "MALFORMED_MESSAGE", f"Invalid topic name: {topic}", {"topic": topic})
@@ -178,14 +178,14 @@ def test_invalid_topics_are_refused(peer: Peer, topic: str) -> None:
     ],
 )
 def test_a_version_is_three_plain_numbers(peer: Peer, version: str, valid: bool) -> None:
-    """Decision D3: no leading v, no pre-release, no build, 20 characters, numbers a double can hold exactly."""
+    """No leading v, no pre-release, no build, 20 characters, numbers a double can hold exactly."""
     peer.send(f"publish:a.b:{version}")
     assert code_of(peer.receive().json()) == ("NO_ROUTE_FOUND" if valid else "MALFORMED_MESSAGE")
 
 
 @pytest.mark.parametrize("variant", "89abAB")
 def test_request_ids_are_version_4_in_either_case(peer: Peer, variant: str) -> None:
-    """Decision D5: variant 8, 9, a or b; the reply repeats the spelling."""
+    """Variant 8, 9, a or b; the reply repeats the spelling."""
     message_id = f"ABCDEF01-2345-4789-{variant}bcd-ef0123456789"
     peer.send(f"publish:a.b:1.0.0:{message_id}")
     assert peer.receive().header == reply_header("a.b", message_id)
@@ -204,7 +204,7 @@ def test_request_ids_are_version_4_in_either_case(peer: Peer, variant: str) -> N
     ],
 )
 def test_other_request_ids_are_refused(peer: Peer, message_id: str) -> None:
-    """Decision D5, and D8: an id that is not valid is not repeated in the header."""
+    """An id that is not valid is not repeated in the header."""
     peer.send(f"request:a.b:1.0.0:{message_id}")
     reply = peer.receive()
     text = f"Invalid request ID format: {message_id}"
@@ -213,14 +213,13 @@ def test_other_request_ids_are_refused(peer: Peer, message_id: str) -> None:
 
 
 def test_a_parent_id_may_be_a_uuid_of_any_version(peer: Peer) -> None:
-    """Decision D5: the protocol's own example has a version 1 parent."""
+    """The protocol's own example has a version 1 parent."""
     for parent in (P, P.upper(), I, "00000000-0000-0000-0000-000000000000"):
         peer.send(f"publish:a.b:1.0.0:{I}:{parent}")
         assert peer.receive().header == reply_header("a.b", I)
 
 
 def test_a_request_needs_an_id(peer: Peer) -> None:
-    """Decision D4."""
     peer.send("request:system.heartbeat:1.0.0")
     text = "Missing request ID for request action"
     assert_error(peer.receive(), "MALFORMED_MESSAGE", text, {"action": "request"})
@@ -228,7 +227,6 @@ def test_a_request_needs_an_id(peer: Peer) -> None:
 
 @pytest.mark.parametrize("timeout", ["1.5", "12abc", " 10", "0x10", "-1", "+1", "1e3", "١"])
 def test_a_timeout_is_digits_only(peer: Peer, timeout: str) -> None:
-    """Decision D6."""
     peer.send(f"request:a.b:1.0.0:{I}::{timeout}")
     reply = peer.receive()
     assert reply.header == f"response:error:1.0.0:{I}:{I}"
@@ -237,7 +235,7 @@ def test_a_timeout_is_digits_only(peer: Peer, timeout: str) -> None:
 
 
 def test_leading_zeros_of_a_timeout_are_digits_too(peer: Peer) -> None:
-    """Seven digits at most (D6)."""
+    """Seven digits at most."""
     peer.send(f"request:a.b:1.0.0:{I}::0000010")
     assert code_of(peer.receive().json()) == "NO_ROUTE_FOUND"
     peer.send(f"request:a.b:1.0.0:{I}::00000010")
@@ -245,7 +243,7 @@ def test_leading_zeros_of_a_timeout_are_digits_too(peer: Peer) -> None:
 
 
 def test_more_than_six_fields_are_refused(peer: Peer) -> None:
-    """Decision D9, also when the further field is empty."""
+    """Also when the further field is empty."""
     peer.send(f"request:a.b:1.0.0:{I}:::")
     assert_error(peer.receive(), "MALFORMED_MESSAGE", TOO_MANY, {"fields": 7})
 
@@ -274,7 +272,7 @@ def test_quotes_and_control_characters_in_a_header_do_not_break_the_error_body(p
 
 @pytest.mark.parametrize("header", ["publish:a.b:1.2.3", "request:A.b:1.2.3", "response:a.b:1.2.3"])
 def test_a_payload_of_16385_bytes_is_refused_under_its_own_header(peer: Peer, header: str) -> None:
-    """Decision D10: on every inbound message, of whatever action."""
+    """On every inbound message, of whatever action."""
     message_id = new_id()
     peer.send(f"{header}:{message_id}", b"x" * (PAYLOAD_LIMIT + 1))
     reply = peer.receive()
@@ -289,7 +287,7 @@ def test_a_too_long_payload_of_a_system_call_is_refused_alike(peer: Peer) -> Non
 
 
 def test_a_too_long_payload_without_id_is_answered_under_a_fresh_id(peer: Peer) -> None:
-    """Decision D19: one fresh id, no parent."""
+    """One fresh id, no parent."""
     peer.send("publish:a.b:1.0.0", b"x" * (PAYLOAD_LIMIT + 1))
     reply = peer.receive()
     assert reply.header == f"response:a.b:1.0.0:{reply.id}"
@@ -340,7 +338,7 @@ def test_bytes_that_are_no_utf8_are_delivered_as_replacement_characters(join: Jo
 
 
 def test_an_error_reply_has_the_topic_as_sent_the_version_and_the_id_twice(peer: Peer) -> None:
-    """Decision D7: the id stands in both places."""
+    """The id stands in both places."""
     peer.send(f"request:Some.Where:7.8.9:{I}:{P}:50")
     reply = peer.receive()
     assert reply.header == f"response:Some.Where:7.8.9:{I}:{I}"
@@ -348,7 +346,6 @@ def test_an_error_reply_has_the_topic_as_sent_the_version_and_the_id_twice(peer:
 
 
 def test_an_error_reply_without_an_id_to_repeat_gets_a_fresh_one_and_no_parent(peer: Peer) -> None:
-    """Decision D19."""
     peer.send(f"publish:a.b:1.0.0::{P}")
     peer.send("publish:a.b:1.0.0")
     first, second = peer.receive(), peer.receive()

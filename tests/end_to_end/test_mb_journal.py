@@ -168,7 +168,7 @@ def test_a_publish_without_id_is_given_one(play: Play) -> None:
 
 
 def test_a_publish_without_subscriber_is_kept_all_the_same(play: Play) -> None:
-    """Decision D12; and its payload is the original bytes, not what MB would show."""
+    """Its payload is the original bytes, not what MB would show."""
     row = play.one("nobody.listens")
     assert (row["kind"], row["offset"], row["payload"]) == ("publish", 0, BINARY)
 

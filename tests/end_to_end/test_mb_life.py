@@ -163,7 +163,7 @@ def test_the_first_message_is_initialize_without_id(server: Server, transport: T
 
 
 def test_after_silence_the_broker_sends_one_heartbeat_with_a_fresh_id(stories: Stories, transport: Transport) -> None:
-    """Decision D13; it is not repeated until the peer has spoken."""
+    """Not repeated until the peer has spoken."""
     story = stories["silent", transport]
     (heartbeat,) = story.seen
     assert heartbeat.at >= HEARTBEAT_S - 0.05
@@ -172,7 +172,7 @@ def test_after_silence_the_broker_sends_one_heartbeat_with_a_fresh_id(stories: S
 
 
 def test_after_longer_silence_the_connection_is_closed(stories: Stories, transport: Transport) -> None:
-    """Decision D16: on WebSocket with code 1000."""
+    """On WebSocket with code 1000."""
     story = stories["silent", transport]
     assert story.closed_at is not None
     assert story.closed_at >= DEREGISTER_S - 0.05
@@ -211,7 +211,7 @@ def test_heartbeats_of_its_own_keep_a_service_alive(stories: Stories, transport:
 
 @pytest.mark.parametrize("how", ["answers with the same id", "answers with another id", "answers without id"])
 def test_an_answered_heartbeat_starts_a_new_silence(stories: Stories, transport: Transport, how: str) -> None:
-    """Decision D13: any id or none. The answer itself gets no reply."""
+    """Any id or none. The answer itself gets no reply."""
     story = stories[how, transport]
     assert story.closed_at is None
     assert story.seen == story.heartbeats

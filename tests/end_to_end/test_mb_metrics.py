@@ -57,7 +57,7 @@ CORES = {f"system.cpu.{{core:{core}}}.percent" for core in range(os.cpu_count() 
 
 def metrics(peer: Peer, **body: Any) -> dict[str, Any]:
     answer = peer.ask("system.metrics", body).json()
-    assert list(answer) == ["metrics"], "no `status` beside the figures (D24)"
+    assert list(answer) == ["metrics"], "no `status` beside the figures"
     figures: dict[str, Any] = answer["metrics"]
     return figures
 
@@ -218,12 +218,12 @@ def test_connections_are_counted(server: Server, transport: Transport, join: Joi
     assert metrics(watcher)["connection.rejected.total"] == 0
 
 
-# ---- limits (D22) ----------------------------------------------------------------------------------------------------
+# ---- limits ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Server]:
-    """Decision D22: limits are enforced when set."""
+    """Limits are enforced when set."""
     with running_server(
         RACEWAY_LISTEN__MB__MAX_CONNECTIONS=3, RACEWAY_LISTEN__MB__TOPIC_RATE_PER_SERVICE='{ "slow.topic" = 2 }'
     ) as server:
@@ -260,7 +260,6 @@ def maybe_connect(server: Server, transport: Transport) -> Peer | None:
 
 
 def test_one_connection_over_the_limit_is_closed_at_once_and_counted(limited: Server, transport: Transport) -> None:
-    """Decision D22."""
     # Services of an earlier test may still be leaving.
     with wait_until(lambda: maybe_connect(limited, transport)) as first:
         wait_until(lambda: metrics(first)["connection.active"] == 1)
@@ -272,7 +271,7 @@ def test_one_connection_over_the_limit_is_closed_at_once_and_counted(limited: Se
 
 
 def test_the_rate_of_one_service_on_a_named_topic_is_limited(limited: Server, transport: Transport) -> None:
-    """Decision D22: each service has its own share. A burst may fall on the border of two seconds."""
+    """Each service has its own share. A burst may fall on the border of two seconds."""
     for _ in range(2):
         with wait_until(lambda: maybe_connect(limited, transport)) as peer:
             verdicts = burst(peer, ["slow.topic"] * 3 + ["Slow.Topic"] * 3)
@@ -281,7 +280,6 @@ def test_the_rate_of_one_service_on_a_named_topic_is_limited(limited: Server, tr
 
 
 def test_the_rate_on_one_topic_is_limited_for_all_services_together(throttled: Server, transport: Transport) -> None:
-    """Decision D22."""
     topic = fresh_topic()
     with connect(throttled, transport) as one, connect(throttled, transport) as two:
         verdicts = burst(one, [topic] * 12) + burst(two, [topic.upper()] * 12)
@@ -291,7 +289,6 @@ def test_the_rate_on_one_topic_is_limited_for_all_services_together(throttled: S
 
 
 def test_the_rate_of_one_service_is_limited(throttled: Server, transport: Transport) -> None:
-    """Decision D22."""
     with connect(throttled, transport) as one, connect(throttled, transport) as two:
         verdicts = burst(one, [fresh_topic() for _ in range(60)])
         assert 20 <= verdicts["taken"] <= 40

@@ -22,7 +22,6 @@ from tests.rigs.vectors.mb import VECTORS, I, P
 
 
 def test_a_publish_without_subscriber_is_reported_with_or_without_an_id(peer: Peer) -> None:
-    """Decision D12."""
     topic = fresh_topic()
     with_id = peer.publish(topic)
     assert with_id.header.startswith(f"response:{topic}:1.0.0:")
@@ -61,7 +60,7 @@ def test_all_copies_of_one_publish_share_one_masked_id(join: Join) -> None:
 
 
 def test_a_publish_without_id_is_delivered_under_an_id_and_never_acknowledged(join: Join) -> None:
-    """Decision D12: without an id there is no success reply."""
+    """Without an id there is no success reply."""
     subscriber, publisher = join(), join()
     topic = fresh_topic()
     subscriber.subscribe(topic)
@@ -187,7 +186,7 @@ def test_a_service_that_comes_back_is_a_new_one_without_subscriptions(server: Se
     [vector for vector in VECTORS["matches"] if not vector[1].startswith("system.")],
 )
 def test_match_vectors_decide_who_is_sent_a_copy(peer: Peer, pattern: str, topic: str, matches: bool) -> None:
-    """Decision D2: wildcards are supported."""
+    """Wildcards are supported."""
     peer.subscribe(pattern)
     peer.send(f"publish:{topic}:1.0.0:{I}")
     first = peer.receive()

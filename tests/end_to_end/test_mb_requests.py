@@ -126,7 +126,7 @@ def test_the_next_priority_is_asked_once_the_highest_has_left(join: Join) -> Non
 
 
 def test_the_highest_priority_over_all_matching_patterns_counts(join: Join) -> None:
-    """Decision D20: one candidate per service, with its best pattern, whether exact or not."""
+    """One candidate per service, with its best pattern, whether exact or not."""
     topic = fresh_topic()
     start = topic.split(".")[0]
     exact, wild, requester = join(), join(), join()
@@ -141,7 +141,7 @@ def test_the_highest_priority_over_all_matching_patterns_counts(join: Join) -> N
 
 
 def test_equals_are_chosen_at_random(join: Join) -> None:
-    """One of three has two matching patterns and is still one candidate (D20).
+    """One of three has two matching patterns and is still one candidate.
 
     300 requests, a third each: 100 plus or minus 8; bounds of seven deviations fail once in 10^11 runs.
     """
@@ -193,7 +193,7 @@ def test_an_answer_is_passed_on_unchanged(join: Join, payload: bytes) -> None:
     ],
 )
 def test_an_answer_is_matched_by_id_else_by_parent(join: Join, form: str) -> None:
-    """Decision D7: both forms are read; topic and version are not compared, ids in either case (D5)."""
+    """Both forms are read; topic and version are not compared, ids in either case."""
     responder, requester = join(), join()
     topic = fresh_topic()
     responder.subscribe(topic, "request")
@@ -204,7 +204,6 @@ def test_an_answer_is_matched_by_id_else_by_parent(join: Join, form: str) -> Non
 
 
 def test_the_requesters_spelling_of_its_id_is_kept(join: Join) -> None:
-    """Decision D5."""
     responder, requester = join(), join()
     topic = fresh_topic()
     responder.subscribe(topic, "request")
@@ -316,7 +315,7 @@ def test_many_requests_in_flight_each_get_their_own_answer(join: Join) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, 1, 150])
 def test_a_request_times_out_after_the_time_its_header_names(join: Join, timeout_ms: int) -> None:
-    """Decision D6: 0 expires at once, after the request has been forwarded."""
+    """0 expires at once, after the request has been forwarded."""
     responder, requester = join(), join()
     topic = fresh_topic()
     responder.subscribe(topic, "request")
@@ -409,7 +408,7 @@ def test_an_eviction_is_logged_as_a_warning(join: Join) -> None:
 
 
 def test_one_request_too_many_evicts_the_oldest(join: Join) -> None:
-    """Decision D17: the evicted requester is told under its own request id."""
+    """The evicted requester is told under its own request id."""
     responder, first, second = join(), join(), join()
     topic = fresh_topic()
     responder.subscribe(topic, "request")

@@ -113,7 +113,7 @@ def test_standard_output_holds_the_line_ready_and_logs_go_to_standard_error(serv
 
 
 def test_the_defaults_are_those_of_the_wire() -> None:
-    """Decision D25: the ports of the shipped configuration; D22: no limit unless one is set."""
+    """The ports of the shipped configuration, and no limit unless one is set."""
     command = [sys.executable, "-m", "raceway", "config", "--json"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
     told = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30, env=env).stdout)

@@ -100,7 +100,6 @@ def test_a_request_and_its_answer_are_audited_hop_by_hop(join: Join) -> None:
     ],
 )
 def test_an_audited_payload_is_json_if_it_is_json_and_else_a_string(join: Join, payload: bytes, shown: Any) -> None:
-    """Decision D18."""
     auditor, subscriber, publisher = with_auditor(join), join(), join()
     topic = fresh_topic()
     subscriber.subscribe(topic)
@@ -152,7 +151,6 @@ def test_audit_records_are_not_audited(join: Join) -> None:
 
 @pytest.mark.parametrize("pattern", ["system.message", "system.+", "system.#", "System.Message"])
 def test_patterns_that_begin_with_the_word_system_see_the_audit_stream(join: Join, pattern: str) -> None:
-    """Decision D21."""
     auditor, sender = with_auditor(join, pattern), join()
     auditor.settled()
     topic = fresh_topic()
@@ -162,7 +160,6 @@ def test_patterns_that_begin_with_the_word_system_see_the_audit_stream(join: Joi
 
 @pytest.mark.parametrize("pattern", ["#", "+.message", "+.#", "+.+", "+.log"])
 def test_patterns_that_begin_with_a_wildcard_do_not(join: Join, pattern: str) -> None:
-    """Decision D21."""
     subscriber, sender = join(), join()
     subscriber.subscribe(pattern)
     watcher = watch(join)

@@ -94,7 +94,6 @@ def test_unknown_system_topics_are_not_supported(peer: Peer, topic: str) -> None
 
 
 def test_the_prefix_is_compared_without_regard_to_case(peer: Peer) -> None:
-    """Decision D15."""
     reply = peer.ask("System.HeartBeat", message_id=I)
     assert reply == (reply_header("System.HeartBeat", I), SUCCESS)
     body = {"action": "publish", "topic": "System.Metrics"}
@@ -132,7 +131,7 @@ def test_a_payload_that_nobody_looks_at_may_be_anything(peer: Peer, topic: str, 
 
 @pytest.mark.parametrize("payload", ["", "null", "{}", "[]", '["action"]', '"text"', '{"unknown":1}'])
 def test_nothing_counts_as_an_empty_object(peer: Peer, payload: str) -> None:
-    """Decision D14; arrays and strings have no members either."""
+    """Arrays and strings have no members either."""
     reply = peer.ask("system.topic.subscribe", payload)
     assert_error(reply, "INVALID_REQUEST", "Missing or invalid action", {})
     reply = peer.ask("system.service.register", payload)
@@ -202,7 +201,7 @@ def test_names_and_descriptions_have_a_longest_length(peer: Peer) -> None:
 
 
 def test_registering_may_be_repeated_and_names_need_not_be_unique(join: Join) -> None:
-    """Decision D24: nothing enforces unique names."""
+    """Nothing enforces unique names."""
     first, second = join(), join()
     name = new_id()
     for peer, text in ((first, "one"), (second, "two"), (first, "three")):
@@ -212,7 +211,7 @@ def test_registering_may_be_repeated_and_names_need_not_be_unique(join: Join) ->
 
 
 def test_services_are_listed_in_order_of_connection(join: Join) -> None:
-    """Decision D24: no `status` beside the rows."""
+    """No `status` beside the rows."""
     peers = [join() for _ in range(5)]
     names = [new_id() for _ in peers]
     for peer, name in reversed(list(zip(peers, names, strict=True))):
@@ -285,13 +284,13 @@ def test_an_unknown_service_is_unavailable(peer: Peer) -> None:
 @pytest.mark.parametrize("topic", ["system.topic.subscribe", "system.topic.unsubscribe"])
 @pytest.mark.parametrize("action", ["both", "Publish", "REQUEST", "", "subscribe", 1, None, ["publish"], True])
 def test_an_action_must_be_one_of_four_words(peer: Peer, topic: str, action: Any) -> None:
-    """Decision D23: `both` is refused like any other word."""
+    """`both` is refused like any other word."""
     reply = peer.ask(topic, {"action": action, "topic": "a.b"})
     assert_error(reply, "INVALID_REQUEST", "Missing or invalid action", {"action": action})
 
 
 def test_all_is_publishes_and_requests(join: Join) -> None:
-    """Decision D23, for mb-client-js: its `subscribe('all', topic, priority, …)`."""
+    """For mb-client-js: its `subscribe('all', topic, priority, …)`."""
     peer, other, topic = join(), join(), fresh_topic()
     wanted = {"action": "all", "topic": topic, "priority": 3}
     assert peer.ask("system.topic.subscribe", wanted).payload == SUCCESS
@@ -310,7 +309,7 @@ def test_all_is_publishes_and_requests(join: Join) -> None:
 
 @pytest.mark.parametrize("actions", [("publish",), ("request",), ("publish", "request")])
 def test_an_unsubscribe_without_action_ends_what_there_is(peer: Peer, actions: tuple[str, ...]) -> None:
-    """Decision D23, for mb-client-js: its `unsubscribe(topic)`."""
+    """For mb-client-js: its `unsubscribe(topic)`."""
     topic = fresh_topic()
     for action in actions:
         assert peer.ask("system.topic.subscribe", {"action": action, "topic": topic}).payload == SUCCESS
@@ -384,7 +383,6 @@ def test_five_system_topics_may_be_subscribed(peer: Peer, topic: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["system.+", "system.#", "system.+.status", "system.topic.#", "System.+"])
 def test_wildcards_under_system_may_be_subscribed_and_unsubscribed(peer: Peer, pattern: str) -> None:
-    """Decision D21."""
     peer.subscribe(pattern, "request")
     peer.unsubscribe(pattern, "request")
     assert subscriptions(peer) == []
@@ -404,7 +402,7 @@ def test_three_of_them_stay_silent(join: Join, topic: str) -> None:
 
 
 def test_unsubscribing_what_is_not_subscribed_fails(peer: Peer) -> None:
-    """Decision D26: also for a pattern with `#`."""
+    """Also for a pattern with `#`."""
     topic = fresh_topic()
     for pattern in (topic, f"{topic}.#", f"{topic}.+", "#"):
         reply = peer.ask("system.topic.unsubscribe", {"action": "publish", "topic": pattern})
@@ -454,7 +452,7 @@ def test_two_system_topics_can_be_unsubscribed(peer: Peer, topic: str) -> None:
     ],
 )
 def test_the_subscribe_header_is_shorthand_for_the_request(peer: Peer, payload: str, row: dict[str, Any]) -> None:
-    """Decision D1: the header's topic counts; the reply is that of the request."""
+    """The header's topic counts; the reply is that of the request."""
     topic = fresh_topic()
     peer.send(f"SUBSCRIBE:{topic}:2.0.0:{I}", payload)
     assert peer.receive() == (reply_header("system.topic.subscribe", I, "2.0.0"), SUCCESS)
@@ -463,7 +461,6 @@ def test_the_subscribe_header_is_shorthand_for_the_request(peer: Peer, payload: 
 
 
 def test_the_subscribe_header_may_hold_a_pattern(peer: Peer) -> None:
-    """Decision D1."""
     start = fresh_topic(1)
     peer.send(f"subscribe:{start}.+:1.0.0:{I}", "")
     assert peer.receive().payload == SUCCESS
@@ -481,7 +478,6 @@ def test_the_subscribe_header_may_hold_a_pattern(peer: Peer) -> None:
     ],
 )
 def test_the_subscribe_header_fails_as_the_request_would(peer: Peer, topic: str, payload: str, text: str) -> None:
-    """Decision D1."""
     peer.send(f"subscribe:{topic}:1.0.0:{I}", payload)
     reply = peer.receive()
     assert reply.header == reply_header("system.topic.subscribe", I)
@@ -511,7 +507,7 @@ def test_topics_are_listed_with_their_subscribers(join: Join) -> None:
     ]
     for call, key in (("system.topic.list", "topics"), ("system.topic.subscriptions", "subscriptions")):
         body = watcher.ask(call).json()
-        assert list(body) == [key], "no `status` beside the rows (D24)"
+        assert list(body) == [key], "no `status` beside the rows"
         assert [row for row in body[key] if row["topic"].startswith(topic)] == expected
         names = [(row["topic"], row["action"]) for row in body[key]]
         assert names == sorted(names)

@@ -434,7 +434,7 @@ def test_a_service_on_one_transport_reaches_one_on_the_other(server: Server, tra
 
 
 def test_a_hundred_and_thirty_connections_are_accepted_unless_a_limit_is_set(server: Server, join: Join) -> None:
-    """Decision D22: the reference's limit of 100 is a default that nothing enforces."""
+    """The reference's limit of 100 is a default that nothing enforces."""
     peers = [join() for _ in range(130)]
     assert all(peer.settled() == [] for peer in peers)
 

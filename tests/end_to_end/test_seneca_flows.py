@@ -1,9 +1,9 @@
 """The three flows of Seneca's protocol text, with a process for each instance, through the bus. What the instances saw
 and what the journal recorded is compared entry by entry with the text; times by their order, not by their values.
 
-Contradictions of the text that show here: 4 (the last response is `{x: 2}`), 6 and 7 (an entry has its own hop's id,
-and the first request has one too), 8 and 9 (entries are requests, found by their id), 10 (four times), 11 and 13 (each
-receiver has a copy of its own), 16 (`rid` is the same instance in both places).
+Where the text contradicts itself, it is read like this: the last response is `{x: 2}`; an entry has its own hop's id,
+and the first request has one too; entries are requests, found by their id; an entry has four times; each receiver has a
+copy of its own; `rid` is the same instance in both places.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_a_to_b_to_c_chained_synchronous(server: Server, instances: Instances) -
     assert (at_b["received"], at_c["received"]) == ({"a": 3}, {"b": 1})
     assert [ids(entry) for entry in at_b["trk"]] == [("A", "B", m03, 2)]
     assert [ids(entry) for entry in at_c["trk"]] == [("A", "B", m03, 2), ("B", "C", m04, 2)]
-    # Contradiction 4: `{y: 1}` in the text's last response is C's answer; B answers `{x: 2}`.
+    # The text contradicts itself: `{y: 1}` in the text's last response is C's answer; B answers `{x: 2}`.
     assert (answer["result"], answer["rid"]) == ({"x": 2}, "B")
     assert [ids(entry) for entry in answer["trk"]] == [("A", "B", m03, 4), ("B", "C", m04, 4)]
     outer, inner = (entry["tms"] for entry in answer["trk"])

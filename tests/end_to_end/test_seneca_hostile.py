@@ -1,6 +1,6 @@
 """What strangers may send to the Seneca doors: each gets the stated answer, memory stays bounded, the server lives on.
 
-A real npm listener of dialect W dies of an empty body, of `null`, of a list and of a string (contradiction 20).
+A real npm listener of dialect W dies of an empty body, of `null`, of a list and of a string.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Answers that come too late for the connection they were asked on go to the caller's `rtn.urn`: once, with retries,
-and only where the bus may connect to (contradictions 14 and 15)."""
+and only where the bus may connect to."""
 
 from __future__ import annotations
 

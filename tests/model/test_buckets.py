@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-from raceway.model import buckets
 from raceway.model.buckets import Buckets
 
 
@@ -29,9 +26,8 @@ def test_keys_have_buckets_of_their_own() -> None:
     assert [found.take(key, 1, 1) for key in "aab"] == [True, False, True]
 
 
-def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "KEPT_BUCKETS", 5)
-    found = Buckets(Clock())
+def test_the_number_of_buckets_is_bounded() -> None:
+    found = Buckets(Clock(), kept=5)
     assert all(found.take(number, 1, 1) for number in range(50))
     assert len(found) == 5
     assert not found.take(49, 1, 1), "the newest are kept"

@@ -61,7 +61,7 @@ def test_of_duplicate_keys_the_last_wins() -> None:
         b'{"a":1} // comment', b"[1,2", b'"text', b'{"a":"\xed\xa0\x80"}',
     ],
 )  # fmt: skip
-def test_contradiction_17_only_strict_json_is_json(body: bytes) -> None:
+def test_only_strict_json_is_json(body: bytes) -> None:
     with pytest.raises(DocumentError) as error:
         read_members(body)
     assert error.value.seneca_code == "invalid_json"

@@ -7,7 +7,7 @@ import pytest
 
 from raceway import config
 from raceway.model.intents import WatchLog
-from raceway.net.connection import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Connection, Gate
+from raceway.net.connection import HIGH_WATER, LOW_WATER, SMALL_READ, Connection, Gate
 from tests.rigs.doubles import Bench, RecordingPeer, RecordingTransport
 
 
@@ -99,12 +99,10 @@ def test_a_large_read_is_answered_at_the_end_of_the_turn(bench: Bench) -> None:
     assert seat.transport.writes == [b"a"]
 
 
-def test_reads_that_follow_each_other_closely_are_answered_together(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_that_follow_each_other_closely_are_answered_together(bench: Bench) -> None:
     seat = Seat(bench)
     bench.loop.settle()  # a turn has just ended
-    monkeypatch.setattr("raceway.net.turn.QUIET_S", 3600)
+    seat.session.runtime.turn.quiet_s = 3600
     seat.session.write(b"")
     bench.loop.settle()
     seat.transport.writes.clear()
@@ -209,7 +207,7 @@ def test_what_waits_at_a_close_may_leave_for_a_while_only(bench: Bench) -> None:
     seat = Seat(bench)
     seat.transport.waiting = 1000
     seat.session.close("done")
-    bench.loop.advance(LINGER_S - 0.1)
+    bench.loop.advance(Connection.linger_s - 0.1)
     assert not seat.transport.aborted
     bench.loop.advance(0.2)
     assert seat.transport.aborted

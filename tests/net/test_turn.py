@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from raceway.net.turn import Turn
 from tests.rigs.doubles import ManualLoop
+
+# The last turn ended long ago, however fast the tests are.
+QUIET = -1.0
 
 
 class Ledger:
@@ -86,16 +87,9 @@ def test_an_ended_turn_owes_nothing() -> None:
 # ---- reads on a quiet bus --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last turn ended long ago, however fast the tests are."""
-    monkeypatch.setattr("raceway.net.turn.QUIET_S", -1.0)
-
-
-@pytest.mark.usefixtures("_quiet")
 def test_a_small_read_on_a_quiet_bus_ends_its_turn_and_asks_nothing_of_the_loop() -> None:
     calls: list[Callable[[], None]] = []
-    turn = Turn(calls.append)
+    turn = Turn(calls.append, QUIET)
     ledger = Ledger(turn)
     turn.begin_read(small=True)
     turn.owe(ledger)
@@ -104,10 +98,9 @@ def test_a_small_read_on_a_quiet_bus_ends_its_turn_and_asks_nothing_of_the_loop(
     assert (ledger.flushed, calls) == (1, [])
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_a_large_read_waits_for_the_end_of_the_turn() -> None:
     loop = ManualLoop()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, QUIET)
     ledger = Ledger(turn)
     turn.begin_read(small=False)
     turn.owe(ledger)
@@ -117,11 +110,10 @@ def test_a_large_read_waits_for_the_end_of_the_turn() -> None:
     assert ledger.flushed == 1
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_a_read_in_a_turn_that_has_begun_waits_for_its_end() -> None:
     """Else a peer could be told of a later message before an earlier one's turn has ended."""
     loop = ManualLoop()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, QUIET)
     earlier, later = Ledger(turn), Ledger(turn)
     turn.owe(earlier)
     turn.begin_read(small=True)
@@ -132,10 +124,9 @@ def test_a_read_in_a_turn_that_has_begun_waits_for_its_end() -> None:
     assert (earlier.flushed, later.flushed) == (1, 1)
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_a_read_that_owes_nothing_ends_no_turn() -> None:
     calls: list[Callable[[], None]] = []
-    turn = Turn(calls.append)
+    turn = Turn(calls.append, QUIET)
     turn.begin_read(small=True)
     turn.end_read()
     turn.begin_read(small=False)
@@ -143,10 +134,9 @@ def test_a_read_that_owes_nothing_ends_no_turn() -> None:
     assert calls == []
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_what_a_flush_owes_comes_in_the_next_turn() -> None:
     loop = ManualLoop()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, QUIET)
     ledger = Ledger(turn, again=1)
     turn.begin_read(small=True)
     turn.owe(ledger)
@@ -156,10 +146,9 @@ def test_what_a_flush_owes_comes_in_the_next_turn() -> None:
     assert ledger.flushed == 2
 
 
-def test_after_a_turn_that_just_ended_reads_gather(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.net.turn.QUIET_S", 3600.0)
+def test_after_a_turn_that_just_ended_reads_gather() -> None:
     loop = ManualLoop()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, quiet_s=3600.0)
     first, second = Ledger(turn), Ledger(turn)
     turn.owe(Ledger(turn))
     loop.turn()
@@ -172,9 +161,8 @@ def test_after_a_turn_that_just_ended_reads_gather(monkeypatch: pytest.MonkeyPat
     assert (first.flushed, second.flushed) == (1, 1)
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_what_peers_are_owed_can_be_hastened_in_a_small_read_on_a_quiet_bus_and_the_journal_comes_after() -> None:
-    turn = Turn(ManualLoop().call_soon)
+    turn = Turn(ManualLoop().call_soon, QUIET)
     peer, journal = Ledger(turn), Ledger(turn)
     turn.begin_read(small=True)
     turn.owe(journal, last=True)
@@ -185,10 +173,9 @@ def test_what_peers_are_owed_can_be_hastened_in_a_small_read_on_a_quiet_bus_and_
     assert (peer.flushed, journal.flushed) == (1, 1)
 
 
-@pytest.mark.usefixtures("_quiet")
 def test_nothing_is_hastened_in_a_large_read_or_outside_of_one() -> None:
     loop = ManualLoop()
-    turn = Turn(loop.call_soon)
+    turn = Turn(loop.call_soon, QUIET)
     peer = Ledger(turn)
     turn.begin_read(small=False)
     turn.owe(peer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -34,14 +35,14 @@ def _bronze_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raceway.pipeline.registry.DERIVED", ())
 
 
-def run(spark: SparkSession, folder: Path, *, accept_loss: bool = False, max_records: int = 400) -> Progress:
+def run(spark: SparkSession, folder: Path, *, max_records: int = 400, **parameters: Any) -> Progress:
     """One run over what is there."""
-    return Job(ParquetLake(spark, Folders(folder)), order(max_records, accept_loss)).run()
+    return Job(ParquetLake(spark, Folders(folder)), order(max_records, **parameters)).run()
 
 
-def order(max_records: int = 400, accept_loss: bool = False) -> Order:
+def order(max_records: int = 400, **parameters: Any) -> Order:
     settings = config.PipelineSettings(master="local[2]", max_records=max_records)
-    return Order(settings, once=True, accept_loss=accept_loss, tables=())
+    return Order(settings, once=True, tables=(), **parameters)
 
 
 def held(folder: Path) -> list[int]:
@@ -76,9 +77,8 @@ def test_a_run_that_is_far_behind_computes_after_several_batches(
 ) -> None:
     ends: list[int] = []
     monkeypatch.setattr("raceway.pipeline.jobs.refresh", lambda lake, *_: ends.append(lake.end()))
-    monkeypatch.setattr("raceway.pipeline.jobs.AHEAD_ROWS", 300)
     with journal(tmp_path / "data", 1100) as rig:
-        found = run(spark, rig.folder, max_records=200)
+        found = run(spark, rig.folder, max_records=200, ahead_rows=300)
     assert found.batches == 6
     assert ends == [0, 400, 800, 1000, found.committed + 1], "first what the run before left; at the end every batch"
 

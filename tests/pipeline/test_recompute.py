@@ -223,9 +223,8 @@ def test_a_table_that_was_reset_is_computed_from_all_there_is_in_turns(
         turns.append(buckets)
         return ParquetLake.replace(lake, table, buckets, found)
 
-    monkeypatch.setattr("raceway.pipeline.recompute._TURN_ROWS", 20)
     monkeypatch.setattr(lake, "replace", replace)
-    refresh(lake, TABLES)
+    refresh(lake, TABLES, turn_rows=20)
     assert [content(lake, table) for table in TABLES] == expected
     assert turns == [["journal-0"], ["journal-10", "journal-20"]]
 

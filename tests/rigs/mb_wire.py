@@ -82,7 +82,7 @@ def fresh_topic(levels: int = 2) -> str:
 
 
 def reply_header(topic: str, message_id: str, version: str = "1.0.0") -> str:
-    """A response carries the id it answers twice: as request id and as parent (D7)."""
+    """A response carries the id it answers twice: as request id and as parent."""
     return f"response:{topic}:{version}:{message_id}:{message_id}"
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.errors import SchemaInvalidError
-from raceway.schema import avro_datum
 from raceway.schema.avro import Avro
+from raceway.schema.avro_datum import WrongError, container_blocks
 
 USER: dict[str, Any] = {
     "type": "record",
@@ -237,16 +237,17 @@ def test_records_that_double_without_taking_bytes_do_not_hold_up_anybody() -> No
     assert time.monotonic() - began < 10
 
 
-def test_steps_without_bytes_are_counted_over_all_blocks_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_datum, "SPARE_STEPS", 1000)
+def test_steps_without_bytes_are_counted_over_all_blocks_of_a_file() -> None:
     document = {"type": "record", "name": "N", "fields": [{"name": f"n{n}", "type": "null"} for n in range(30)]}
     value = {f"n{n}": None for n in range(30)}
     one = container(document, [value])
     sync = one[-16:]
     block = one[one.index(sync) + 16 :]
-    assert fault(document, one) is None
-    assert fault(document, one + 20 * block) is None
-    assert fault(document, one + 40 * block) == ("/", "work")
+    node = schema(document).node
+    assert len(list(container_blocks(node, one + 20 * block, spare=1000))) == 21
+    with pytest.raises(WrongError) as wrong:
+        list(container_blocks(node, one + 40 * block, spare=1000))
+    assert wrong.value.rule == "work"
 
 
 def test_a_long_chain_of_records_is_read() -> None:

@@ -224,8 +224,7 @@ def test_closing_writes_what_was_said_and_ends_every_connection() -> None:
         assert bus.sessions() == 0
 
 
-def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.net.connection.LINGER_S", 0.05)
+def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection() -> None:
     with hosted() as bus, join(bus) as sleeper, join(bus) as writer:
         sleeper.subscribe("a")
         (peer,) = bus.call(lambda: bus.broker.routing.subscribers("a"))
@@ -233,6 +232,7 @@ def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection(monkeypatch
         while bus.call(session.transport.get_write_buffer_size) < config.MIB:
             writer.write_messages([compose("publish:a:1.0.0", b"x" * 16_000)] * 50)
             writer.publish("b")
+        session.linger_s = 0.05
         bus.call(lambda: session.close("enough"))
         assert bus.call(session.transport.get_write_buffer_size) > 0
         wait_until(lambda: bus.call(session.transport.get_write_buffer_size) == 0)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
 
 from raceway.config.hosts import is_loopback
 from raceway.config.sections import Config, Section
@@ -44,6 +43,15 @@ class Settings(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class Setting(NamedTuple):
+    """A key: its section and name there, its type with bounds, and its default."""
+
+    section: type[Section]
+    name: str
+    kind: Any
+    default: Any
+
+
 def load(
     file: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -70,8 +78,8 @@ def load(
 
 
 @cache
-def describe() -> Mapping[str, tuple[Any, Any, str]]:
-    """Map every dotted key to its type, default and description. The manual's reference is generated from this."""
+def describe() -> Mapping[str, Setting]:
+    """Map every dotted key to its setting. The manual's reference is generated from this."""
     return dict(_fields(Config, ""))
 
 
@@ -86,21 +94,14 @@ def effective(config: Config) -> dict[str, Any]:
     return result
 
 
-def _fields(section: type[Section], prefix: str) -> list[tuple[str, tuple[Any, Any, str]]]:
+def _fields(section: type[Section], prefix: str) -> Iterator[tuple[str, Setting]]:
     hints = get_type_hints(section, include_extras=True)
-    found: list[tuple[str, tuple[Any, Any, str]]] = []
     for field in msgspec.structs.fields(section):
         kind = hints[field.name]
         if isinstance(kind, type) and issubclass(kind, Section):
-            found += _fields(kind, f"{prefix}{field.name}.")
+            yield from _fields(kind, f"{prefix}{field.name}.")
         else:
-            found.append((prefix + field.name, (kind, field.default, _description(kind))))
-    return found
-
-
-def _description(kind: Any) -> str:
-    notes = [m.description for m in get_args(kind)[1:] if isinstance(m, Meta) and m.description]
-    return notes[-1] if notes else ""
+            yield prefix + field.name, Setting(section, field.name, kind, field.default)
 
 
 def _under_present_names(source: dict[str, tuple[Any, str]], warnings: list[str]) -> dict[str, tuple[Any, str]]:
@@ -115,16 +116,18 @@ def _under_present_names(source: dict[str, tuple[Any, str]], warnings: list[str]
 
 def _check_known(key: str, origin: str) -> None:
     known = describe()
-    if key not in known and not any(key.startswith(k + ".") for k, (kind, _, _) in known.items() if _is_table(kind)):
+    tables = [f"{name}." for name, setting in known.items() if _plain(setting.kind) is dict]
+    if key not in known and not key.startswith(tuple(tables)):
         near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
         hint = f"; did you mean {near[0]}?" if near else "; see `raceway config` for all keys"
         raise ConfigError(key, f"unknown setting{hint}", origin)
 
 
-def _is_table(kind: Any) -> bool:
+def _plain(kind: Any) -> Any:
+    """Return the container type (tuple, dict) of a setting, if any, without its bounds."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
-    return get_origin(kind) is dict
+    return get_origin(kind)
 
 
 def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
@@ -160,15 +163,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 def _parse_text(key: str, text: str, origin: str) -> Any:
     """Parse the text of a variable: TOML syntax for lists and tables, plain text otherwise. Raises ConfigError."""
-    known = describe().get(RENAMED.get(key, key))
-    if known is None:
-        return text
-    kind = known[0]
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    if get_origin(kind) in (tuple, dict):
+    setting = describe().get(RENAMED.get(key, key))
+    container = _plain(setting.kind) if setting else None
+    if container in (tuple, dict):
         # A list without brackets: quoting TOML in a shell or a compose file is awkward.
-        if get_origin(kind) is tuple and not text.lstrip().startswith("["):
+        if container is tuple and not text.lstrip().startswith("["):
             return [part.strip() for part in text.split(",") if part.strip()]
         try:
             return tomllib.loads(f"value = {text}")["value"]
@@ -190,10 +189,10 @@ def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
             table = table.setdefault(part, {})
         table[leaf] = value
     # Each value by itself first: an error of the whole tree would not name the source of the value.
-    for key, (kind, _, _) in describe().items():
+    for key, setting in describe().items():
         if key in values:
             try:
-                msgspec.convert(values[key], kind, strict=False)
+                msgspec.convert(values[key], setting.kind, strict=False)
             except msgspec.ValidationError as error:
                 given = HIDDEN if key in SECRETS else repr(values[key])
                 reason = f"{str(error)[0].lower()}{str(error)[1:]}, got {given}"
@@ -203,33 +202,24 @@ def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
 
 def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     """Check the rules between keys. Raises ConfigError."""
+
+    def refuse(key: str, reason: str) -> NoReturn:
+        raise ConfigError(key, reason, origins.get(key, ""))
+
     listen = config.listen
     if bool(listen.tls_certificate) != bool(listen.tls_key):
         key = "listen.tls_key" if listen.tls_certificate else "listen.tls_certificate"
-        raise ConfigError(key, "set both listen.tls_certificate and listen.tls_key, or neither")
+        refuse(key, "set both listen.tls_certificate and listen.tls_key, or neither")
     if listen.tls_client_ca and not listen.tls_certificate:
-        raise ConfigError("listen.tls_client_ca", "requires listen.tls_certificate and listen.tls_key")
+        refuse("listen.tls_client_ca", "requires listen.tls_certificate and listen.tls_key")
     if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
-        raise ConfigError(
-            "listen.host",
-            f"{listen.host} is reachable from other machines: set listen.tls_certificate and listen.tls_key, "
-            "or allow plain connections with --insecure",
-            origins.get("listen.host", ""),
-        )
+        reason = f"{listen.host} is reachable from other machines: set listen.tls_certificate and listen.tls_key, "
+        refuse("listen.host", reason + "or allow plain connections with --insecure")
     if listen.port_base and listen.port_base > 65535 - 9:
-        raise ConfigError(
-            "listen.port_base",
-            "must be at most 65526: ten ports in a row are used",
-            origins.get("listen.port_base", ""),
-        )
+        refuse("listen.port_base", "must be at most 65526: ten ports in a row are used")
     if "/" in listen.danube.advertised:
-        raise ConfigError(
-            "listen.danube.advertised",
-            "must be host:port, without a scheme",
-            origins.get("listen.danube.advertised", ""),
-        )
+        refuse("listen.danube.advertised", "must be host:port, without a scheme")
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
-        reason = f"must have {SECRET_BYTES} bytes or more when security is on"
-        raise ConfigError("security.token_secret", reason, origins.get("security.token_secret", ""))
+        refuse("security.token_secret", f"must have {SECRET_BYTES} bytes or more when security is on")
     if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
-        raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
+        refuse("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")

@@ -1,4 +1,5 @@
-"""The table of settings: a frozen record per section, with the default, the bounds and the description of each key.
+"""The table of settings: a frozen record per section, with the type, bounds and default of each key, and below each key
+its description.
 
 The manual's reference of settings is generated from it.
 """
@@ -26,200 +27,141 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Retention(Section, frozen=True):
     """When segments of the journal are removed."""
 
-    max_age_s: Annotated[
-        Seconds, Meta(description="Remove segments in which every row is older than this. 0: keep for ever.")
-    ] = 0
-    max_bytes: Annotated[
-        Count, Meta(description="Remove the oldest segments while the journal is larger than this. 0: keep all.")
-    ] = 0
-    max_pinned: Annotated[
-        Count,
-        Meta(
-            description="Bytes that retention keeps for cursors that lag; a cursor further back is moved forward, with "
-            "a warning in the log. 0: no limit."
-        ),
-    ] = 0
-    hold_s: Annotated[
-        dict[str, float],
-        Meta(
-            description="Topic pattern to seconds: rows of these topics are copied to a `held` file when their segment "
-            "is removed, and kept this long."
-        ),
-    ] = {}
+    max_age_s: Seconds = 0
+    """Remove segments in which every row is older than this. 0: keep for ever."""
+    max_bytes: Count = 0
+    """Remove the oldest segments while the journal is larger than this. 0: keep all."""
+    max_pinned: Count = 0
+    """Bytes that retention keeps for cursors that lag; a cursor further back is moved forward, with a warning in the
+    log. 0: no limit."""
+    hold_s: dict[str, float] = {}
+    """Topic pattern to seconds: rows of these topics are copied to a `held` file when their segment is removed, and
+    kept this long."""
 
 
 class JournalSettings(Section, frozen=True):
     """The journal on disk."""
 
-    folder: Annotated[str, Meta(description="The data folder.")] = "raceway-data"
-    durability: Annotated[
-        Literal["sync", "os", "memory"],
-        Meta(
-            description="When a message counts as stored: `sync` after fdatasync, `os` after write, `memory` at once "
-            "(nothing is written to disk)."
-        ),
-    ] = "sync"
-    block_bytes: Annotated[
-        Positive, Meta(description="Maximum size of a block; a larger message gets a block of its own.")
-    ] = 32 * MIB
-    block_rows: Annotated[Positive, Meta(description="Maximum rows in a block.")] = 65_536
-    unsynced_bytes: Annotated[
-        Positive, Meta(description="Pause reading from sockets while more bytes than this wait for the disk.")
-    ] = 256 * MIB
-    segment_bytes: Annotated[Positive, Meta(description="Close a segment at this size.")] = 256 * MIB
-    segment_age_s: Annotated[Interval, Meta(description="Close a segment that has rows at this age.")] = 3600.0
-    seal: Annotated[bool, Meta(description="Convert closed segments to Parquet.")] = True
-    seal_keep_s: Annotated[
-        Seconds, Meta(description="How long to keep the blocks of a segment after its conversion to Parquet.")
-    ] = 900.0
-    row_group_rows: Annotated[Positive, Meta(description="Rows per Parquet row group.")] = 16_384
-    upkeep_s: Annotated[Interval, Meta(description="Interval of checks for segments to seal or remove.")] = 5.0
-    retry_s: Annotated[Interval, Meta(description="Interval of write attempts while the disk is full.")] = 1.0
-    watch_s: Annotated[
-        Interval,
-        Meta(description="Interval of checks that the data folder and its files still exist, and of free disk space."),
-    ] = 1.0
-    warn_used: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=1,
-            description="Warn in the log, in `/readyz` and in `raceway doctor` when this part of the disk is used.",
-        ),
-    ] = 0.9
-    reserve_bytes: Annotated[
-        Count,
-        Meta(
-            description="Refuse publishes while less disk space than this is free, so that state and cursors can still "
-            "be written. At most a twentieth of the disk is reserved."
-        ),
-    ] = 64 * MIB
-    memory_bytes: Annotated[
-        Positive, Meta(description="With durability `memory`: bytes of messages kept in memory.")
-    ] = 256 * MIB
+    folder: str = "raceway-data"
+    """The data folder."""
+    durability: Literal["sync", "os", "memory"] = "sync"
+    """When a message counts as stored: `sync` after fdatasync, `os` after write, `memory` at once (nothing is written
+    to disk)."""
+    block_bytes: Positive = 32 * MIB
+    """Maximum size of a block; a larger message gets a block of its own."""
+    block_rows: Positive = 65_536
+    """Maximum rows in a block."""
+    unsynced_bytes: Positive = 256 * MIB
+    """Pause reading from sockets while more bytes than this wait for the disk."""
+    segment_bytes: Positive = 256 * MIB
+    """Close a segment at this size."""
+    segment_age_s: Interval = 3600.0
+    """Close a segment that has rows at this age."""
+    seal: bool = True
+    """Convert closed segments to Parquet."""
+    seal_keep_s: Seconds = 900.0
+    """How long to keep the blocks of a segment after its conversion to Parquet."""
+    row_group_rows: Positive = 16_384
+    """Rows per Parquet row group."""
+    upkeep_s: Interval = 5.0
+    """Interval of checks for segments to seal or remove."""
+    retry_s: Interval = 1.0
+    """Interval of write attempts while the disk is full."""
+    watch_s: Interval = 1.0
+    """Interval of checks that the data folder and its files still exist, and of free disk space."""
+    warn_used: Annotated[float, Meta(gt=0, le=1)] = 0.9
+    """Warn in the log, in `/readyz` and in `raceway doctor` when this part of the disk is used."""
+    reserve_bytes: Count = 64 * MIB
+    """Refuse publishes while less disk space than this is free, so that state and cursors can still be written. At most
+    a twentieth of the disk is reserved."""
+    memory_bytes: Positive = 256 * MIB
+    """With durability `memory`: bytes of messages kept in memory."""
     retention: Retention = Retention()
 
 
 class SchemaSettings(Section, frozen=True):
     """Limits of the schema registry."""
 
-    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition in bytes.")] = 256 * KIB
-    total_bytes: Annotated[
-        Positive, Meta(description="Bytes of all schema definitions together; they are held in memory.")
-    ] = 64 * MIB
-    references: Annotated[
-        Positive, Meta(description="Definitions that a definition may refer to, directly and indirectly.")
-    ] = 200
-    referenced_bytes: Annotated[
-        Positive, Meta(description="Bytes of all definitions that a definition refers to, directly and indirectly.")
-    ] = MIB
-    checked_bytes: Annotated[
-        Positive, Meta(description="Largest payload that is validated against a schema; a larger one is a violation.")
-    ] = 4 * MIB
-    warn_s: Annotated[
-        Seconds,
-        Meta(description="With the schema policy `warn`: log violations of one topic at most once in this time."),
-    ] = 1.0
+    definition_bytes: Positive = 256 * KIB
+    """Largest schema definition in bytes."""
+    total_bytes: Positive = 64 * MIB
+    """Bytes of all schema definitions together; they are held in memory."""
+    references: Positive = 200
+    """Definitions that a definition may refer to, directly and indirectly."""
+    referenced_bytes: Positive = MIB
+    """Bytes of all definitions that a definition refers to, directly and indirectly."""
+    checked_bytes: Positive = 4 * MIB
+    """Largest payload that is validated against a schema; a larger one is a violation."""
+    warn_s: Seconds = 1.0
+    """With the schema policy `warn`: log violations of one topic at most once in this time."""
 
 
 class TopicLimits(Section, frozen=True):
     """Limits of topics whose own policy, and that of their namespace, set none."""
 
-    max_producers_per_topic: Annotated[
-        Count, Meta(description="Active producers of one topic (see `producer_idle_s`). 0: no limit.")
-    ] = 0
-    max_subscriptions_per_topic: Annotated[Count, Meta(description="Subscriptions of one topic. 0: no limit.")] = 0
-    max_consumers_per_topic: Annotated[Count, Meta(description="Consumers of one topic. 0: no limit.")] = 0
-    max_consumers_per_subscription: Annotated[
-        Count, Meta(description="Consumers of one subscription. 0: no limit.")
-    ] = 0
-    max_publish_rate: Annotated[Count, Meta(description="Publishes per second on one topic. 0: no limit.")] = 0
-    max_subscription_dispatch_rate: Annotated[
-        Count, Meta(description="Deliveries per second to one subscription. 0: no limit.")
-    ] = 0
-    max_message_size: Annotated[Count, Meta(description="Largest payload in bytes. 0: each wire's own limit.")] = 0
+    max_producers_per_topic: Count = 0
+    """Active producers of one topic (see `producer_idle_s`). 0: no limit."""
+    max_subscriptions_per_topic: Count = 0
+    """Subscriptions of one topic. 0: no limit."""
+    max_consumers_per_topic: Count = 0
+    """Consumers of one topic. 0: no limit."""
+    max_consumers_per_subscription: Count = 0
+    """Consumers of one subscription. 0: no limit."""
+    max_publish_rate: Count = 0
+    """Publishes per second on one topic. 0: no limit."""
+    max_subscription_dispatch_rate: Count = 0
+    """Deliveries per second to one subscription. 0: no limit."""
+    max_message_size: Count = 0
+    """Largest payload in bytes. 0: each wire's own limit."""
 
 
 class FailureDefaults(Section, frozen=True):
     """The failure policy of subscriptions without one of their own."""
 
-    max_redelivery_count: Annotated[
-        Count, Meta(description="How often a message may be delivered again after failed deliveries.")
-    ] = 5
-    ack_timeout_ms: Annotated[
-        Positive,
-        Meta(
-            description="Deliver a message again if it is not acknowledged within this time; the time starts again "
-            "with each acknowledgement of an earlier one."
-        ),
-    ] = 30_000
-    base_redelivery_delay_ms: Annotated[
-        Count, Meta(description="Delay before the first redelivery of a failed message.")
-    ] = 1000
-    max_redelivery_delay_ms: Annotated[Count, Meta(description="Longest delay before a redelivery.")] = 60_000
+    max_redelivery_count: Count = 5
+    """How often a message may be delivered again after failed deliveries."""
+    ack_timeout_ms: Positive = 30_000
+    """Deliver a message again if it is not acknowledged within this time; the time starts again with each
+    acknowledgement of an earlier one."""
+    base_redelivery_delay_ms: Count = 1000
+    """Delay before the first redelivery of a failed message."""
+    max_redelivery_delay_ms: Count = 60_000
+    """Longest delay before a redelivery."""
 
 
 class Subscriptions(Section, frozen=True):
     """Subscriptions, their consumers, and producers."""
 
-    auto_create: Annotated[bool, Meta(description="Create a topic when a producer names one that does not exist.")] = (
-        True
-    )
-    aliases: Annotated[
-        dict[str, str],
-        Meta(
-            description="Plain name to `/namespace/topic`: the name by which other wires reach a topic outside the "
-            "namespace `default`."
-        ),
-    ] = {}
+    auto_create: bool = True
+    """Create a topic when a producer names one that does not exist."""
+    aliases: dict[str, str] = {}
+    """Plain name to `/namespace/topic`: the name by which other wires reach a topic outside the namespace `default`."""
     # The usual client buffers 100 messages.
-    max_unacked: Annotated[
-        int, Meta(ge=1, le=10_000, description="Delivered messages of one subscription without an acknowledgement.")
-    ] = 100
-    first_in_flight: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=10_000,
-            description="Delivered messages without an acknowledgement that a new consumer starts with; the number "
-            "then follows its acknowledgements.",
-        ),
-    ] = 10
-    exclusive_release_s: Annotated[
-        Seconds,
-        Meta(description="Release an exclusive subscription when its owner has had no stream for this time."),
-    ] = 3.0
-    live_removal_s: Annotated[
-        Interval, Meta(description="Remove a non-reliable subscription that has had no consumers for this time.")
-    ] = 60.0
-    unwanted_key_s: Annotated[
-        Seconds,
-        Meta(
-            description="Skip messages whose key matches no consumer after this many seconds without a matching "
-            "consumer."
-        ),
-    ] = 30.0
-    arrival_s: Annotated[
-        Seconds, Meta(description="How long the keys of a new consumer wait for it to open its stream.")
-    ] = 1.0
-    consumer_expiry_s: Annotated[
-        Interval,
-        Meta(description="Forget a consumer that has had no stream for this time; its subscription is kept."),
-    ] = 86_400.0
-    producer_idle_s: Annotated[
-        Interval,
-        Meta(description="Do not count a producer towards limits after this time without a message; its id is kept."),
-    ] = 60.0
-    recent_bytes: Annotated[
-        Positive,
-        Meta(description="Bytes of recent rows cached for consumers of all topics; older ones are read from disk."),
-    ] = 64 * MIB
-    behind_bytes: Annotated[
-        Positive,
-        Meta(description="Hold back publishers when a non-reliable subscription is this many bytes behind."),
-    ] = 16 * MIB
-    dedup_s: Annotated[Seconds, Meta(description="How long an `x-dedup-id` is remembered.")] = 600.0
-    dedup_ids: Annotated[Positive, Meta(description="How many `x-dedup-id` are remembered per producer.")] = 100_000
+    max_unacked: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    """Delivered messages of one subscription without an acknowledgement."""
+    first_in_flight: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    """Delivered messages without an acknowledgement that a new consumer starts with; the number then follows its
+    acknowledgements."""
+    exclusive_release_s: Seconds = 3.0
+    """Release an exclusive subscription when its owner has had no stream for this time."""
+    live_removal_s: Interval = 60.0
+    """Remove a non-reliable subscription that has had no consumers for this time."""
+    unwanted_key_s: Seconds = 30.0
+    """Skip messages whose key matches no consumer after this many seconds without a matching consumer."""
+    arrival_s: Seconds = 1.0
+    """How long the keys of a new consumer wait for it to open its stream."""
+    consumer_expiry_s: Interval = 86_400.0
+    """Forget a consumer that has had no stream for this time; its subscription is kept."""
+    producer_idle_s: Interval = 60.0
+    """Do not count a producer towards limits after this time without a message; its id is kept."""
+    recent_bytes: Positive = 64 * MIB
+    """Bytes of recent rows cached for consumers of all topics; older ones are read from disk."""
+    behind_bytes: Positive = 16 * MIB
+    """Hold back publishers when a non-reliable subscription is this many bytes behind."""
+    dedup_s: Seconds = 600.0
+    """How long an `x-dedup-id` is remembered."""
+    dedup_ids: Positive = 100_000
+    """How many `x-dedup-id` are remembered per producer."""
     limits: TopicLimits = TopicLimits()
     failure: FailureDefaults = FailureDefaults()
 
@@ -227,53 +169,37 @@ class Subscriptions(Section, frozen=True):
 class BrokerSettings(Section, frozen=True):
     """Requests, queues, backpressure and topics, on all wires."""
 
-    request_timeout_ms: Annotated[Count, Meta(description="Timeout of a request that sets none.")] = 5000
-    request_timeout_max_ms: Annotated[Positive, Meta(description="Longest timeout that a request may set.")] = 3_600_000
-    max_outstanding: Annotated[
-        Positive, Meta(description="Open requests; beyond this number the oldest one fails.")
-    ] = 10_000
-    pubsub_messages: Annotated[
-        Positive,
-        Meta(description="High-water mark of a consumer of a publish/subscribe queue: messages that wait for it."),
-    ] = 1000
-    pubsub_bytes: Annotated[
-        Positive,
-        Meta(description="High-water mark of a consumer of a publish/subscribe queue: bytes that wait for it."),
-    ] = 8 * MIB
-    pubsub_topic_bytes: Annotated[
-        Positive,
-        Meta(description="Bytes of topic names that one consumer of a publish/subscribe queue may subscribe to."),
-    ] = MIB
-    hold_ms: Annotated[
-        Positive,
-        Meta(
-            description="How long one subscriber may hold back publishers within `hold_window_ms`; after that it reads "
-            "from the journal until it has caught up."
-        ),
-    ] = 1000
-    hold_window_ms: Annotated[Positive, Meta(description="The window over which `hold_ms` is measured.")] = 10_000
-    aside_bytes: Annotated[
-        Positive,
-        Meta(description="Bytes buffered for a subscriber while it changes from reading the journal to live delivery."),
-    ] = 4 * MIB
-    linger_ms: Annotated[
-        Seconds, Meta(description="How long rows may collect before they are committed if no client waits for them.")
-    ] = 20.0
-    max_topics: Annotated[Positive, Meta(description="Maximum number of topics.")] = 1_000_000
-    topic_rate: Annotated[
-        Count, Meta(description="New topics per second that one address may create in the long run. 0: no limit.")
-    ] = 1000
-    topic_burst: Annotated[Positive, Meta(description="New topics that one address may create at once.")] = 10_000
-    unfinished_bytes: Annotated[
-        Positive,
-        Meta(
-            description="Bytes of incomplete messages of all connections together; beyond it the connection that holds "
-            "most is closed."
-        ),
-    ] = 256 * MIB
-    drain_s: Annotated[
-        Seconds, Meta(description="How long a stop waits at most for open requests and unwritten output.")
-    ] = 2.0
+    request_timeout_ms: Count = 5000
+    """Timeout of a request that sets none."""
+    request_timeout_max_ms: Positive = 3_600_000
+    """Longest timeout that a request may set."""
+    max_outstanding: Positive = 10_000
+    """Open requests; beyond this number the oldest one fails."""
+    pubsub_messages: Positive = 1000
+    """High-water mark of a consumer of a publish/subscribe queue: messages that wait for it."""
+    pubsub_bytes: Positive = 8 * MIB
+    """High-water mark of a consumer of a publish/subscribe queue: bytes that wait for it."""
+    pubsub_topic_bytes: Positive = MIB
+    """Bytes of topic names that one consumer of a publish/subscribe queue may subscribe to."""
+    hold_ms: Positive = 1000
+    """How long one subscriber may hold back publishers within `hold_window_ms`; after that it reads from the journal
+    until it has caught up."""
+    hold_window_ms: Positive = 10_000
+    """The window over which `hold_ms` is measured."""
+    aside_bytes: Positive = 4 * MIB
+    """Bytes buffered for a subscriber while it changes from reading the journal to live delivery."""
+    linger_ms: Seconds = 20.0
+    """How long rows may collect before they are committed if no client waits for them."""
+    max_topics: Positive = 1_000_000
+    """Maximum number of topics."""
+    topic_rate: Count = 1000
+    """New topics per second that one address may create in the long run. 0: no limit."""
+    topic_burst: Positive = 10_000
+    """New topics that one address may create at once."""
+    unfinished_bytes: Positive = 256 * MIB
+    """Bytes of incomplete messages of all connections together; beyond it the connection that holds most is closed."""
+    drain_s: Seconds = 2.0
+    """How long a stop waits at most for open requests and unwritten output."""
     schemas: SchemaSettings = SchemaSettings()
     subscriptions: Subscriptions = Subscriptions()
 
@@ -281,245 +207,225 @@ class BrokerSettings(Section, frozen=True):
 class MbWire(Section, frozen=True):
     """The MB wire."""
 
-    tcp_port: Annotated[Port, Meta(description="MB over TCP.")] = 3001
-    websocket_port: Annotated[Port, Meta(description="MB over WebSocket.")] = 3000
-    tls_port: Annotated[Port, Meta(description="MB over TLS, when a certificate is set.")] = 8001
-    wss_port: Annotated[Port, Meta(description="MB over secure WebSocket, when a certificate is set.")] = 8000
-    origins: Annotated[
-        tuple[str, ...], Meta(description="Browser origins admitted besides loopback; `*` admits all.")
-    ] = ()
-    payload_limit: Annotated[Positive, Meta(description="Largest payload in bytes.")] = 16_384
-    heartbeat_ms: Annotated[Positive, Meta(description="Idle time after which the broker sends a heartbeat.")] = 30_000
-    deregister_ms: Annotated[
-        Positive, Meta(description="Idle time after which a service is deregistered and its connection closed.")
-    ] = 60_000
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for idle peers and incomplete frames.")] = 500
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    rate_per_service: Annotated[Count, Meta(description="Messages per second from one service. 0: no limit.")] = 0
-    rate_per_topic: Annotated[Count, Meta(description="Messages per second on one topic. 0: no limit.")] = 0
-    topic_rate_per_service: Annotated[
-        dict[str, int], Meta(description="Topic to the messages per second that one service may send on it.")
-    ] = {}
+    tcp_port: Port = 3001
+    """MB over TCP."""
+    websocket_port: Port = 3000
+    """MB over WebSocket."""
+    tls_port: Port = 8001
+    """MB over TLS, when a certificate is set."""
+    wss_port: Port = 8000
+    """MB over secure WebSocket, when a certificate is set."""
+    origins: tuple[str, ...] = ()
+    """Browser origins admitted besides loopback; `*` admits all."""
+    payload_limit: Positive = 16_384
+    """Largest payload in bytes."""
+    heartbeat_ms: Positive = 30_000
+    """Idle time after which the broker sends a heartbeat."""
+    deregister_ms: Positive = 60_000
+    """Idle time after which a service is deregistered and its connection closed."""
+    sweep_ms: Positive = 500
+    """Interval of checks for idle peers and incomplete frames."""
+    max_connections: Count = 0
+    """Open connections; further ones are closed at once. 0: no limit."""
+    rate_per_service: Count = 0
+    """Messages per second from one service. 0: no limit."""
+    rate_per_topic: Count = 0
+    """Messages per second on one topic. 0: no limit."""
+    topic_rate_per_service: dict[str, int] = {}
+    """Topic to the messages per second that one service may send on it."""
 
 
 class ZbusWire(Section, frozen=True):
     """The zbus wire."""
 
-    port: Annotated[Port, Meta(description="zbus: queues, requests, the monitoring page.")] = 15555
-    tracker: Annotated[bool, Meta(description="Act as a tracker too, on `port` and on `tracker_port`.")] = False
-    tracker_port: Annotated[Port, Meta(description="Port of the tracker, if `tracker` is set.")] = 16666
-    trackers: Annotated[
-        tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be in `dial.allow`.")
-    ] = ()
-    tracker_token: Annotated[
-        str,
-        Meta(description="Token sent with reports to trackers; with security on, also accepted in reports of others."),
-    ] = ""
-    advertised: Annotated[
-        str, Meta(description="host:port given to clients as `broker`; empty: the listening address.")
-    ] = ""
-    head_limit: Annotated[Positive, Meta(description="Largest head of a message in bytes.")] = 64 * KIB
-    header_limit: Annotated[Positive, Meta(description="Maximum number of headers in a message.")] = 200
-    body_limit: Annotated[Positive, Meta(description="Largest body in bytes.")] = 64 * MIB
-    request_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a zbus request that is answered by a service of another wire.")
-    ] = 22_222
-    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 0
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages.")] = 500
-    report_ms: Annotated[Positive, Meta(description="Interval of this bus's reports to its trackers.")] = 3000
-    probe_ms: Annotated[
-        Positive, Meta(description="Interval at which a tracker probes whether a bus is still reachable.")
-    ] = 3000
-    push_ms: Annotated[
-        Positive, Meta(description="Interval at which a tracker sends its state to its subscribers.")
-    ] = 10_000
+    port: Port = 15555
+    """zbus: queues, requests, the monitoring page."""
+    tracker: bool = False
+    """Act as a tracker too, on `port` and on `tracker_port`."""
+    tracker_port: Port = 16666
+    """Port of the tracker, if `tracker` is set."""
+    trackers: tuple[str, ...] = ()
+    """Trackers (host:port) to report this bus to; they must be in `dial.allow`."""
+    tracker_token: str = ""
+    """Token sent with reports to trackers; with security on, also accepted in reports of others."""
+    advertised: str = ""
+    """host:port given to clients as `broker`; empty: the listening address."""
+    head_limit: Positive = 64 * KIB
+    """Largest head of a message in bytes."""
+    header_limit: Positive = 200
+    """Maximum number of headers in a message."""
+    body_limit: Positive = 64 * MIB
+    """Largest body in bytes."""
+    request_timeout_ms: Positive = 22_222
+    """Timeout of a zbus request that is answered by a service of another wire."""
+    idle_ms: Count = 0
+    """Idle time after which a connection is closed. 0: never."""
+    max_connections: Count = 0
+    """Open connections; further ones are closed at once. 0: no limit."""
+    sweep_ms: Positive = 500
+    """Interval of checks for incomplete messages."""
+    report_ms: Positive = 3000
+    """Interval of this bus's reports to its trackers."""
+    probe_ms: Positive = 3000
+    """Interval at which a tracker probes whether a bus is still reachable."""
+    push_ms: Positive = 10_000
+    """Interval at which a tracker sends its state to its subscribers."""
 
 
 class GrpcWire(Section, frozen=True):
     """gRPC over HTTP/2, which the Danube wire uses."""
 
-    message_limit: Annotated[
-        Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)],
-        Meta(description="Largest message in bytes; gRPC clients accept 4 MiB with everything around it."),
-    ] = 4 * MIB - 64 * KIB
-    header_limit: Annotated[Positive, Meta(description="Largest header list of a call in bytes.")] = 16 * KIB
-    max_streams: Annotated[Positive, Meta(description="Calls that may be open on one connection.")] = 10_000
-    buffer_bytes: Annotated[
-        Positive, Meta(description="Bytes of incomplete large messages on one connection; further ones wait.")
-    ] = 64 * MIB
-    stream_bytes: Annotated[Positive, Meta(description="Bytes of output that may wait for one server stream.")] = (
-        256 * KIB
-    )
-    keepalive_ms: Annotated[Positive, Meta(description="Idle time after which the peer is sent a PING.")] = 10_000
-    keepalive_timeout_ms: Annotated[
-        Positive, Meta(description="How long the peer may take to answer a PING; then the connection is closed.")
-    ] = 10_000
-    flood_burst: Annotated[
-        Positive,
-        Meta(description="RST_STREAM, PING, SETTINGS and empty frames that one connection may send at once."),
-    ] = 10_000
-    flood_rate: Annotated[
-        Positive, Meta(description="How many of the frames of `flood_burst` it may send per second in the long run.")
-    ] = 1000
-    reset_burst: Annotated[
-        Positive,
-        Meta(description="Open calls that one address may reset (RST_STREAM) at once, on all its connections."),
-    ] = 200
-    reset_rate: Annotated[
-        Positive, Meta(description="Open calls that one address may reset per second in the long run.")
-    ] = 100
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages and idle peers.")] = 500
+    message_limit: Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)] = 4 * MIB - 64 * KIB
+    """Largest message in bytes; gRPC clients accept 4 MiB with everything around it."""
+    header_limit: Positive = 16 * KIB
+    """Largest header list of a call in bytes."""
+    max_streams: Positive = 10_000
+    """Calls that may be open on one connection."""
+    buffer_bytes: Positive = 64 * MIB
+    """Bytes of incomplete large messages on one connection; further ones wait."""
+    stream_bytes: Positive = 256 * KIB
+    """Bytes of output that may wait for one server stream."""
+    keepalive_ms: Positive = 10_000
+    """Idle time after which the peer is sent a PING."""
+    keepalive_timeout_ms: Positive = 10_000
+    """How long the peer may take to answer a PING; then the connection is closed."""
+    flood_burst: Positive = 10_000
+    """RST_STREAM, PING, SETTINGS and empty frames that one connection may send at once."""
+    flood_rate: Positive = 1000
+    """How many of the frames of `flood_burst` it may send per second in the long run."""
+    reset_burst: Positive = 200
+    """Open calls that one address may reset (RST_STREAM) at once, on all its connections."""
+    reset_rate: Positive = 100
+    """Open calls that one address may reset per second in the long run."""
+    max_connections: Count = 0
+    """Open connections; further ones are closed at once. 0: no limit."""
+    sweep_ms: Positive = 500
+    """Interval of checks for incomplete messages and idle peers."""
 
 
 class DanubeWire(Section, frozen=True):
     """The Danube wire; its transport is set in `listen.grpc`."""
 
-    port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
-    advertised: Annotated[
-        str, Meta(description="host:port given to clients as the broker's address; empty: the one they connected to.")
-    ] = ""
-    attribute_limit: Annotated[Positive, Meta(description="Maximum number of attributes of a message.")] = 128
-    attribute_bytes: Annotated[
-        Positive, Meta(description="Bytes of a message's attributes, names and values together.")
-    ] = 64 * KIB
+    port: Port = 6650
+    """Danube over gRPC: clients, schema registry, administration."""
+    advertised: str = ""
+    """host:port given to clients as the broker's address; empty: the one they connected to."""
+    attribute_limit: Positive = 128
+    """Maximum number of attributes of a message."""
+    attribute_bytes: Positive = 64 * KIB
+    """Bytes of a message's attributes, names and values together."""
     # Clients open the next stream at once, so an immediate refusal would be a busy loop.
-    refusal_ms: Annotated[
-        Count, Meta(description="Delay before a stream is refused; clients retry at once after a refusal.")
-    ] = 2000
+    refusal_ms: Count = 2000
+    """Delay before a stream is refused; clients retry at once after a refusal."""
 
 
 class SenecaWire(Section, frozen=True):
     """The Seneca wire, for clients."""
 
-    http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
-    tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
-    head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
-    body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
+    http_port: Port = 10101
+    """Seneca over HTTP: `POST /act`, every dialect."""
+    tcp_port: Port = 10201
+    """Seneca over TCP: one JSON document per line."""
+    head_limit: Positive = 64 * KIB
+    """Largest head of an HTTP request in bytes."""
+    body_limit: Positive = 8 * MIB
+    """Largest document in bytes."""
     # 22,222 ms is the default timeout of npm `seneca`.
-    request_timeout_ms: Annotated[
-        Positive,
-        Meta(
-            description="Timeout of a call that sets no shorter one; also how long results are kept for repeated ids."
-        ),
-    ] = 22_222
-    legacy_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a call of a legacy HTTP client, which itself gives up after 5,555 ms.")
-    ] = 5000
-    hold_ms: Annotated[
-        Positive,
-        Meta(
-            description="How long a call with a return path (`rtn.urn`) waits for its answer; a later answer is sent "
-            "to the return path."
-        ),
-    ] = 5000
-    return_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a call whose answer is sent to its return path (`rtn.urn`).")
-    ] = 600_000
-    several_limit: Annotated[Positive, Meta(description="Maximum number of answers to a call with `multiple`.")] = 100
-    repeat_ids: Annotated[Positive, Meta(description="Number of calls whose results are kept for repeated ids.")] = (
-        50_000
-    )
-    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeated ids.")] = 64 * MIB
-    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 600_000
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete requests.")] = 500
+    request_timeout_ms: Positive = 22_222
+    """Timeout of a call that sets no shorter one; also how long results are kept for repeated ids."""
+    legacy_timeout_ms: Positive = 5000
+    """Timeout of a call of a legacy HTTP client, which itself gives up after 5,555 ms."""
+    hold_ms: Positive = 5000
+    """How long a call with a return path (`rtn.urn`) waits for its answer; a later answer is sent to the return path.
+    """
+    return_timeout_ms: Positive = 600_000
+    """Timeout of a call whose answer is sent to its return path (`rtn.urn`)."""
+    several_limit: Positive = 100
+    """Maximum number of answers to a call with `multiple`."""
+    repeat_ids: Positive = 50_000
+    """Number of calls whose results are kept for repeated ids."""
+    repeat_bytes: Positive = 64 * MIB
+    """Bytes of results kept for repeated ids."""
+    idle_ms: Count = 600_000
+    """Idle time after which a connection is closed. 0: never."""
+    max_connections: Count = 0
+    """Open connections; further ones are closed at once. 0: no limit."""
+    sweep_ms: Positive = 500
+    """Interval of checks for incomplete requests."""
 
 
 class HttpDoorSettings(Section, frozen=True):
     """Messages over plain HTTP, on the console port."""
 
-    body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
-    pending_bytes: Annotated[
-        Positive,
-        Meta(
-            description="This port's share of `broker.unfinished_bytes`, for messages that are being received; further "
-            "ones are refused."
-        ),
-    ] = 256 * MIB
-    head_limit: Annotated[Positive, Meta(description="Largest head of a request in bytes.")] = 64 * KIB
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are answered with 503 and closed. 0: no limit.")
-    ] = 0
-    page_rows: Annotated[Positive, Meta(description="Maximum number of messages on a page.")] = 1000
-    page_bytes: Annotated[
-        Positive, Meta(description="Maximum payload bytes on a page; a page has at least one message.")
-    ] = 4 * MIB
-    max_streams: Annotated[Positive, Meta(description="Event streams that may be open.")] = 1000
-    stream_bytes: Annotated[
-        Positive,
-        Meta(description="Bytes that may wait in memory for one event stream; a slower one reads from the journal."),
-    ] = 256 * KIB
-    keepalive_ms: Annotated[
-        Positive, Meta(description="Idle time after which a comment is sent on an event stream.")
-    ] = 15_000
-    stall_ms: Annotated[
-        Positive, Meta(description="Close an event stream whose client has read nothing for this time.")
-    ] = 60_000
-    trace_rows: Annotated[Positive, Meta(description="Rows of the journal that one search for a trace may read.")] = (
-        2_000_000
-    )
-    live_ms: Annotated[Positive, Meta(description="Interval at which the console's figures are updated.")] = 1000
+    body_limit: Positive = 64 * MIB
+    """Largest message in bytes."""
+    pending_bytes: Positive = 256 * MIB
+    """This port's share of `broker.unfinished_bytes`, for messages that are being received; further ones are refused.
+    """
+    head_limit: Positive = 64 * KIB
+    """Largest head of a request in bytes."""
+    max_connections: Count = 0
+    """Open connections; further ones are answered with 503 and closed. 0: no limit."""
+    page_rows: Positive = 1000
+    """Maximum number of messages on a page."""
+    page_bytes: Positive = 4 * MIB
+    """Maximum payload bytes on a page; a page has at least one message."""
+    max_streams: Positive = 1000
+    """Event streams that may be open."""
+    stream_bytes: Positive = 256 * KIB
+    """Bytes that may wait in memory for one event stream; a slower one reads from the journal."""
+    keepalive_ms: Positive = 15_000
+    """Idle time after which a comment is sent on an event stream."""
+    stall_ms: Positive = 60_000
+    """Close an event stream whose client has read nothing for this time."""
+    trace_rows: Positive = 2_000_000
+    """Rows of the journal that one search for a trace may read."""
+    live_ms: Positive = 1000
+    """Interval at which the console's figures are updated."""
 
 
 class Listen(Section, frozen=True):
     """Addresses, TLS and limits of all listening ports."""
 
-    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
-    port_base: Annotated[
-        Port, Meta(description="First of ten ports in a row; 0 uses each wire's own default ports.")
-    ] = 0
-    insecure: Annotated[bool, Meta(description="Allow an address other than loopback without TLS.")] = False
-    hosts: Annotated[
-        tuple[str, ...], Meta(description="Host names accepted in HTTP requests besides loopback and `host`.")
-    ] = ()
-    console_port: Annotated[Port, Meta(description="Console, REST, metrics and health.")] = 8600
-    tls_certificate: Annotated[str, Meta(description="PEM file with the certificate chain.")] = ""
-    tls_key: Annotated[str, Meta(description="PEM file with the private key.")] = ""
-    tls_client_ca: Annotated[
-        str, Meta(description="PEM file with the CAs of client certificates; empty: no client certificates.")
-    ] = ""
-    tls_client: Annotated[
-        Literal["required", "optional"],
-        Meta(description="Whether a client must present a certificate; one that is presented must be valid."),
-    ] = "required"
-    tls_reload_s: Annotated[
-        Seconds, Meta(description="Interval of checks for changed TLS files. 0: only on SIGHUP.")
-    ] = 60.0
-    tls_handshake_s: Annotated[Interval, Meta(description="Timeout of a TLS handshake.")] = 5.0
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port_base: Port = 0
+    """First of ten ports in a row; 0 uses each wire's own default ports."""
+    insecure: bool = False
+    """Allow an address other than loopback without TLS."""
+    hosts: tuple[str, ...] = ()
+    """Host names accepted in HTTP requests besides loopback and `host`."""
+    console_port: Port = 8600
+    """Console, REST, metrics and health."""
+    tls_certificate: str = ""
+    """PEM file with the certificate chain."""
+    tls_key: str = ""
+    """PEM file with the private key."""
+    tls_client_ca: str = ""
+    """PEM file with the CAs of client certificates; empty: no client certificates."""
+    tls_client: Literal["required", "optional"] = "required"
+    """Whether a client must present a certificate; one that is presented must be valid."""
+    tls_reload_s: Seconds = 60.0
+    """Interval of checks for changed TLS files. 0: only on SIGHUP."""
+    tls_handshake_s: Interval = 5.0
+    """Timeout of a TLS handshake."""
     # Together these bound slow clients ("slow loris"): a head in time, and a body that keeps moving.
-    head_s: Annotated[Interval, Meta(description="Time within which the head of a message must be complete.")] = 10.0
-    body_rate: Annotated[
-        Positive, Meta(description="Bytes per second at which a message must arrive once it has begun.")
-    ] = KIB
-    output_bytes: Annotated[
-        Positive,
-        Meta(
-            description="High-water mark of one connection: bytes of output that wait for it. Above it, publishers to "
-            "that connection are held back."
-        ),
-    ] = 16 * MIB
-    output_total_bytes: Annotated[
-        Positive,
-        Meta(
-            description="Bytes of output that wait for all connections of a wire together; each connection has an "
-            "equal share, 1 MiB at least."
-        ),
-    ] = 256 * MIB
-    stall_s: Annotated[
-        Interval, Meta(description="Close a connection whose peer has read none of its waiting output for this time.")
-    ] = 60.0
-    socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
-    backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
+    head_s: Interval = 10.0
+    """Time within which the head of a message must be complete."""
+    body_rate: Positive = KIB
+    """Bytes per second at which a message must arrive once it has begun."""
+    output_bytes: Positive = 16 * MIB
+    """High-water mark of one connection: bytes of output that wait for it. Above it, publishers to that connection are
+    held back."""
+    output_total_bytes: Positive = 256 * MIB
+    """Bytes of output that wait for all connections of a wire together; each connection has an equal share, 1 MiB at
+    least."""
+    stall_s: Interval = 60.0
+    """Close a connection whose peer has read none of its waiting output for this time."""
+    socket_send_bytes: Positive = 256 * KIB
+    """SO_SNDBUF of accepted connections."""
+    backlog: Positive = 1024
+    """Connections that may wait to be accepted."""
     mb: MbWire = MbWire()
     zbus: ZbusWire = ZbusWire()
     grpc: GrpcWire = GrpcWire()
@@ -540,160 +446,131 @@ class AttachedServiceSettings(Section, frozen=True):
 class Seneca(Section, frozen=True):
     """Calls of the bus to Seneca services."""
 
-    services: Annotated[
-        tuple[AttachedServiceSettings, ...],
-        Meta(
-            description="Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and "
-            "`name`, the pin's topic."
-        ),
-    ] = ()
-    names: Annotated[
-        dict[str, str], Meta(description="Pin to topic, for pins whose values do not make a valid topic.")
-    ] = {}
-    connect_ms: Annotated[Positive, Meta(description="Timeout of a connection attempt to a service.")] = 2000
-    retry_ms: Annotated[
-        Positive,
-        Meta(description="Delay before the first new attempt to reach a service that is down; doubles each time."),
-    ] = 1000
-    retry_max_ms: Annotated[Positive, Meta(description="Longest delay between attempts.")] = 30_000
+    services: tuple[AttachedServiceSettings, ...] = ()
+    """Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and `name`, the pin's
+    topic."""
+    names: dict[str, str] = {}
+    """Pin to topic, for pins whose values do not make a valid topic."""
+    connect_ms: Positive = 2000
+    """Timeout of a connection attempt to a service."""
+    retry_ms: Positive = 1000
+    """Delay before the first new attempt to reach a service that is down; doubles each time."""
+    retry_max_ms: Positive = 30_000
+    """Longest delay between attempts."""
     # Node closes an idle connection after 5 s; a call sent at that moment would be lost.
-    idle_ms: Annotated[
-        Positive, Meta(description="Idle time after which a connection is not reused; Node closes it after 5 s.")
-    ] = 4000
-    connections: Annotated[Positive, Meta(description="Maximum number of connections to one service.")] = 256
-    waiting: Annotated[
-        Positive, Meta(description="Maximum number of calls that wait for a connection to one service.")
-    ] = 10_000
-    waiting_bytes: Annotated[Positive, Meta(description="Maximum bytes of open calls to one service.")] = 64 * MIB
-    message_limit: Annotated[
-        Positive, Meta(description="Largest document sent to a service in bytes; a larger one is undeliverable.")
-    ] = 8 * MIB
-    answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
-    retries_ms: Annotated[
-        tuple[Count, ...],
-        Meta(description="Delays before each new attempt to deliver to an observer or a return path."),
-    ] = (1000, 2000, 4000)
-    observer_messages: Annotated[
-        Positive, Meta(description="Messages that wait for one observer; further ones are undeliverable.")
-    ] = 10_000
-    observer_bytes: Annotated[
-        Positive, Meta(description="Bytes of messages that wait for one observer; further ones are undeliverable.")
-    ] = 16 * MIB
-    return_ms: Annotated[Positive, Meta(description="Timeout of a delivery to a return path.")] = 2000
-    return_limit: Annotated[Positive, Meta(description="Largest response of a return path in bytes.")] = 64 * KIB
+    idle_ms: Positive = 4000
+    """Idle time after which a connection is not reused; Node closes it after 5 s."""
+    connections: Positive = 256
+    """Maximum number of connections to one service."""
+    waiting: Positive = 10_000
+    """Maximum number of calls that wait for a connection to one service."""
+    waiting_bytes: Positive = 64 * MIB
+    """Maximum bytes of open calls to one service."""
+    message_limit: Positive = 8 * MIB
+    """Largest document sent to a service in bytes; a larger one is undeliverable."""
+    answer_limit: Positive = 8 * MIB
+    """Largest answer of a service in bytes."""
+    retries_ms: tuple[Count, ...] = (1000, 2000, 4000)
+    """Delays before each new attempt to deliver to an observer or a return path."""
+    observer_messages: Positive = 10_000
+    """Messages that wait for one observer; further ones are undeliverable."""
+    observer_bytes: Positive = 16 * MIB
+    """Bytes of messages that wait for one observer; further ones are undeliverable."""
+    return_ms: Positive = 2000
+    """Timeout of a delivery to a return path."""
+    return_limit: Positive = 64 * KIB
+    """Largest response of a return path in bytes."""
 
 
 class Dial(Section, frozen=True):
     """Outgoing connections."""
 
-    allow: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Addresses (host:port, or a host for all its ports) that the bus may connect to. Loopback is "
-            "allowed in addition, as long as the bus listens on loopback only."
-        ),
-    ] = ()
+    allow: tuple[str, ...] = ()
+    """Addresses (host:port, or a host for all its ports) that the bus may connect to. Loopback is allowed in addition,
+    as long as the bus listens on loopback only."""
 
 
 class SecuritySettings(Section, frozen=True):
     """Authentication and access control."""
 
-    enabled: Annotated[
-        bool, Meta(description="Require authentication, and allow peers only what their roles permit.")
-    ] = False
-    admin_token: Annotated[
-        str,
-        Meta(
-            description="The administrator's token: wanted for zbus `admin` commands and for changes over the console "
-            "port, with or without `enabled`; empty: none."
-        ),
-    ] = ""
-    token_secret: Annotated[str, Meta(description="Secret that signs tokens (JWT, HS256); 32 bytes or more.")] = ""
-    token_issuer: Annotated[str, Meta(description="Required issuer (`iss`) of a token.")] = "raceway"  # noqa: S105 - no secret
-    token_audience: Annotated[
-        str, Meta(description="Required audience (`aud`) of a token; empty: tokens with an audience are refused.")
-    ] = ""
-    token_life_s: Annotated[
-        Positive, Meta(description="Longest lifetime of a token, from `iat` (or now, without one) to `exp`.")
-    ] = 366 * 86_400
-    token_leeway_s: Annotated[
-        Annotated[int, Meta(ge=0, le=60)],
-        Meta(description="Tolerated difference between the clocks of issuer and bus."),
-    ] = 0
-    free_failures: Annotated[
-        Count,
-        Meta(description="Invalid tokens that an address or principal may send before it must wait. 0: no limit."),
-    ] = 10
-    failure_wait_s: Annotated[
-        Interval, Meta(description="First wait after too many invalid tokens; doubles with each further one.")
-    ] = 1.0
-    failure_wait_max_s: Annotated[Interval, Meta(description="Longest wait after invalid tokens.")] = 60.0
-    super_admins: Annotated[
-        tuple[str, ...], Meta(description="Principals (type:name or name) with all permissions.")
-    ] = ()
+    enabled: bool = False
+    """Require authentication, and allow peers only what their roles permit."""
+    admin_token: str = ""
+    """The administrator's token: wanted for zbus `admin` commands and for changes over the console port, with or
+    without `enabled`; empty: none."""
+    token_secret: str = ""
+    """Secret that signs tokens (JWT, HS256); 32 bytes or more."""
+    token_issuer: str = "raceway"  # noqa: S105 - no secret
+    """Required issuer (`iss`) of a token."""
+    token_audience: str = ""
+    """Required audience (`aud`) of a token; empty: tokens with an audience are refused."""
+    token_life_s: Positive = 366 * 86_400
+    """Longest lifetime of a token, from `iat` (or now, without one) to `exp`."""
+    token_leeway_s: Annotated[int, Meta(ge=0, le=60)] = 0
+    """Tolerated difference between the clocks of issuer and bus."""
+    free_failures: Count = 10
+    """Invalid tokens that an address or principal may send before it must wait. 0: no limit."""
+    failure_wait_s: Interval = 1.0
+    """First wait after too many invalid tokens; doubles with each further one."""
+    failure_wait_max_s: Interval = 60.0
+    """Longest wait after invalid tokens."""
+    super_admins: tuple[str, ...] = ()
+    """Principals (type:name or name) with all permissions."""
 
 
 class Telemetry(Section, frozen=True):
     """Export of traces."""
 
-    enabled: Annotated[bool, Meta(description="Send traces to an OpenTelemetry collector; needs the extra `otel`.")] = (
-        False
-    )
-    endpoint: Annotated[str, Meta(description="URL of the collector (OTLP over HTTP).")] = (
-        "http://127.0.0.1:4318/v1/traces"
-    )
-    headers: Annotated[
-        dict[str, str], Meta(description="HTTP headers sent to the collector, for example an API key.")
-    ] = {}
-    service_name: Annotated[str, Meta(description="The `service.name` of this bus in traces.")] = "raceway"
-    interval_ms: Annotated[Positive, Meta(description="Interval of exports of new rows of the journal.")] = 1000
-    timeout_ms: Annotated[Positive, Meta(description="Timeout of one export request.")] = 3000
-    batch_spans: Annotated[Positive, Meta(description="Maximum number of spans in one export request.")] = 512
+    enabled: bool = False
+    """Send traces to an OpenTelemetry collector; needs the extra `otel`."""
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    """URL of the collector (OTLP over HTTP)."""
+    headers: dict[str, str] = {}
+    """HTTP headers sent to the collector, for example an API key."""
+    service_name: str = "raceway"
+    """The `service.name` of this bus in traces."""
+    interval_ms: Positive = 1000
+    """Interval of exports of new rows of the journal."""
+    timeout_ms: Positive = 3000
+    """Timeout of one export request."""
+    batch_spans: Positive = 512
+    """Maximum number of spans in one export request."""
 
 
 class Log(Section, frozen=True):
     """The log on standard error."""
 
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="Lowest level written to standard error.")
-    ] = "info"
-    format: Annotated[
-        Literal["auto", "json", "text"], Meta(description="`auto`: text on a terminal, JSON otherwise.")
-    ] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level written to standard error."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """`auto`: text on a terminal, JSON otherwise."""
 
 
 class PipelineSettings(Section, frozen=True):
     """The Spark pipeline that turns the journal into tables."""
 
-    master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other.")] = (
-        "local[*]"
-    )
-    memory: Annotated[
-        str, Meta(description="Memory of Spark's driver; with a local master, of the whole Spark process.")
-    ] = "2g"
-    format: Annotated[
-        Literal["parquet", "delta"], Meta(description="Format of tables; `delta` also works on object stores.")
-    ] = "parquet"
-    tables: Annotated[
-        str, Meta(description="Folder or URL of the tables; empty: the data folder. `delta` allows s3a:// and others.")
-    ] = ""
-    trigger_s: Annotated[Interval, Meta(description="Interval at which a running pipeline reads new rows.")] = 5.0
-    max_records: Annotated[Positive, Meta(description="Maximum number of rows in one batch.")] = 1_048_576
-    max_bytes: Annotated[Positive, Meta(description="Approximate maximum bytes of the journal in one batch.")] = (
-        512 * MIB
-    )
-    partitions: Annotated[Count, Meta(description="Tasks that read one batch. 0: the number of cores.")] = 0
-    restart_s: Annotated[
-        Interval,
-        Meta(description="Delay before `raceway up` restarts a failed pipeline; doubles with each further failure."),
-    ] = 2.0
-    max_failures: Annotated[
-        Count,
-        Meta(description="Consecutive failures after which `raceway up` leaves the pipeline stopped. 0: never."),
-    ] = 10
-    compact_parts: Annotated[
-        Count, Meta(description="Number of small parts at which a run merges them, in bronze tables. 0: never.")
-    ] = 64
+    master: str = "local[*]"
+    """Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other."""
+    memory: str = "2g"
+    """Memory of Spark's driver; with a local master, of the whole Spark process."""
+    format: Literal["parquet", "delta"] = "parquet"
+    """Format of tables; `delta` also works on object stores."""
+    tables: str = ""
+    """Folder or URL of the tables; empty: the data folder. `delta` allows s3a:// and others."""
+    trigger_s: Interval = 5.0
+    """Interval at which a running pipeline reads new rows."""
+    max_records: Positive = 1_048_576
+    """Maximum number of rows in one batch."""
+    max_bytes: Positive = 512 * MIB
+    """Approximate maximum bytes of the journal in one batch."""
+    partitions: Count = 0
+    """Tasks that read one batch. 0: the number of cores."""
+    restart_s: Interval = 2.0
+    """Delay before `raceway up` restarts a failed pipeline; doubles with each further failure."""
+    max_failures: Count = 10
+    """Consecutive failures after which `raceway up` leaves the pipeline stopped. 0: never."""
+    compact_parts: Count = 64
+    """Number of small parts at which a run merges them, in bronze tables. 0: never."""
 
 
 class Config(Section, frozen=True):

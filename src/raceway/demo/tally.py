@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from raceway.errors import RemoteError, RequestTimeoutError
 
@@ -24,12 +24,8 @@ PATIENCE_S, PATIENCE_MS = 60.0, 60_000
 Advance = Callable[[int], None]
 # Begins an act, given its title and number of steps; yields the function that counts steps.
 Curtain = Callable[[str, int], AbstractContextManager[Advance]]
-
-
-class Enter(Protocol):
-    """Connect a client to the bus; it is closed at the end of the story."""
-
-    async def __call__(self, door: str, **options: Any) -> Any: ...
+# Connects a client to a door of the bus; it is closed at the end of the story.
+Enter = Callable[..., Awaitable[Any]]
 
 
 class Tally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raceway.errors.root import RacewayError
+from raceway.errors.root import FactsError, RacewayError
 
 __all__ = [
     "BusyError", "ConfigError", "ConnectionLostError", "DiskFullError", "DrainingError",
@@ -15,29 +15,25 @@ class LocalError(RacewayError):
     """An error of this process, its disk or its settings."""
 
 
-class ConfigError(LocalError):
+class ConfigError(FactsError, LocalError):
     """The setting `key` is invalid because of `reason`; `origin` is the source of its value."""
 
     code = "config"
-
-    def __init__(self, key: str, reason: str, origin: str = "") -> None:
-        super().__init__(key, reason, origin)
-        self.key, self.reason, self.origin = key, reason, origin
+    key: str
+    reason: str
+    origin: str = ""
 
     def __str__(self) -> str:
         where = f" (from {self.origin})" if self.origin else ""
         return f"{self.key}: {self.reason}{where}"
 
 
-class UnavailableError(LocalError):
+class UnavailableError(FactsError, LocalError):
     """The bus cannot do this at the moment."""
 
     code = "unavailable"
     retriable = True
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
 
 class ReadOnlyError(UnavailableError):
@@ -65,14 +61,12 @@ class UnreachableError(UnavailableError):
     """The connection to `address` failed; nothing was sent."""
 
     code = "unreachable"
+    sentence = "{address} cannot be reached: {reason}"
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(reason)
         self.args = (address, reason)
         self.address = address
-
-    def __str__(self) -> str:
-        return f"{self.address} cannot be reached: {self.reason}"
 
 
 class DrainingError(UnavailableError):
@@ -87,60 +81,52 @@ class JournalError(LocalError):
     code = "journal"
 
 
-class LockedError(JournalError):
+class LockedError(FactsError, JournalError):
     """Another process, `pid`, uses the data folder."""
 
     code = "locked"
-
-    def __init__(self, folder: str, pid: int | None) -> None:
-        super().__init__(folder, pid)
-        self.folder, self.pid = folder, pid
+    folder: str
+    pid: int | None
 
     def __str__(self) -> str:
         holder = f"process {self.pid}" if self.pid else "another process"
         return f"the data folder {self.folder} is in use by {holder}; stop it, or choose another folder with --data"
 
 
-class FormatVersionError(JournalError):
+class FormatVersionError(FactsError, JournalError):
     """The format `found` of `file` is newer than `known`, the newest this release reads."""
 
     code = "format_version"
-
-    def __init__(self, file: str, found: int, known: int) -> None:
-        super().__init__(file, found, known)
-        self.file, self.found, self.known = file, found, known
-
-    def __str__(self) -> str:
-        return (
-            f"{self.file} has journal format {self.found}; this release reads format {self.known}: use a newer raceway"
-        )
+    sentence = "{file} has journal format {found}; this release reads format {known}: use a newer raceway"
+    file: str
+    found: int
+    known: int
 
 
-class TrimmedError(JournalError):
+class TrimmedError(FactsError, JournalError):
     """An offset or position, `wanted`, was removed by retention; `first` is the first one left.
 
     `topic` is None for positions.
     """
 
     code = "trimmed"
-
-    def __init__(self, wanted: int, first: int, topic: str | None = None) -> None:
-        super().__init__(wanted, first, topic)
-        self.wanted, self.first, self.topic = wanted, first, topic
+    wanted: int
+    first: int
+    topic: str | None = None
 
     def __str__(self) -> str:
         what = f"offset {self.wanted} of topic {self.topic!r}" if self.topic else f"position {self.wanted}"
         return f"{what} was removed by retention; the first one left is {self.first}"
 
 
-class MissingRowsError(JournalError):
+class MissingRowsError(FactsError, JournalError):
     """The journal's files lack `rows` rows between the positions `first` and `last`, because of `reason`."""
 
     code = "missing_rows"
-
-    def __init__(self, first: int, last: int, rows: int, reason: str) -> None:
-        super().__init__(first, last, rows, reason)
-        self.first, self.last, self.rows, self.reason = first, last, rows, reason
+    first: int
+    last: int
+    rows: int
+    reason: str
 
     def __str__(self) -> str:
         where = f"position {self.first} is" if self.first == self.last else f"positions {self.first} to {self.last} are"
@@ -148,14 +134,13 @@ class MissingRowsError(JournalError):
         return f"{where} missing from the journal{some}: {self.reason}"
 
 
-class UnsupportedError(LocalError):
+class UnsupportedError(FactsError, LocalError):
     """A client whose wire does not have `method`; `instead` is the one to call, if any. Raised in clients."""
 
     code = "unsupported"
-
-    def __init__(self, client: str, method: str, instead: str = "") -> None:
-        super().__init__(client, method, instead)
-        self.client, self.method, self.instead = client, method, instead
+    client: str
+    method: str
+    instead: str = ""
 
     def __str__(self) -> str:
         advice = f"use {self.instead}" if self.instead else "its wire does not support it"
@@ -168,15 +153,11 @@ class PipelineError(LocalError):
     code = "pipeline"
 
 
-class ConnectionLostError(LocalError):
+class ConnectionLostError(FactsError, LocalError):
     """The connection to `address` ended before the answer arrived. Raised in clients."""
 
     code = "connection_lost"
     retriable = True
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address, self.reason = address, reason
-
-    def __str__(self) -> str:
-        return f"connection to {self.address} lost: {self.reason}"
+    sentence = "connection to {address} lost: {reason}"
+    address: str
+    reason: str

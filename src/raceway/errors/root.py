@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass
+from inspect import get_annotations
+from typing import ClassVar, TypeVar, dataclass_transform
 
 V = TypeVar("V")
 
@@ -23,3 +25,21 @@ class RacewayError(Exception):
         """Return the entry for `code` in a table of a wire, otherwise that for the nearest base class, if any."""
         codes = (getattr(kind, "code", "") for kind in cls.__mro__)
         return next((table[code] for code in codes if code in table), None)
+
+
+@dataclass_transform(eq_default=False)
+class FactsError(Exception):
+    """Mixin of errors whose facts are fields: arguments of the constructor, attributes, and `args`."""
+
+    sentence: ClassVar[str] = "{reason}"
+    """The text, with the names of fields in braces."""
+
+    def __init_subclass__(cls) -> None:
+        if get_annotations(cls) and "__init__" not in vars(cls):
+            dataclass(eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        self.args = tuple(vars(self).values())
+
+    def __str__(self) -> str:
+        return self.sentence.format_map(vars(self))

@@ -88,12 +88,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     damage: tuple[Damage, ...] = ()
 
 
-class Segment(Protocol):
-    """File of rows. Reading is thread-safe; columns are names of `format.SCHEMA`, None means all.
-
-    Batches are in position order and of bounded size. Damage is repaired or its rows are left out, and it is added to
-    `damage` once; it never ends a read.
-    """
+class SegmentExtent(Protocol):
+    """Place and extent of a file of rows, without a way to read it."""
 
     @property
     def path(self) -> Path: ...
@@ -110,12 +106,23 @@ class Segment(Protocol):
         """Bytes on disk."""
 
     @property
-    def rows(self) -> int:
-        """Number of rows present."""
-
-    @property
     def time_range_us(self) -> tuple[int, int]:
         """`time_us` of the first and of the last row; (0, 0) if there is none."""
+
+    def topics(self) -> Mapping[str, tuple[int, int]]:
+        """Return (first offset, next offset) of each topic with offsets in this file."""
+
+
+class Segment(SegmentExtent, Protocol):
+    """File of rows. Reading is thread-safe; columns are names of `format.SCHEMA`, None means all.
+
+    Batches are in position order and of bounded size. Damage is repaired or its rows are left out, and it is added to
+    `damage` once; it never ends a read.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Number of rows present."""
 
     @property
     def damage(self) -> Sequence[Damage]: ...
@@ -139,22 +146,42 @@ class Segment(Protocol):
     def maybe_index(self) -> Index | None:
         """Return the index of the rows; None if nothing of the file can be used."""
 
-    def topics(self) -> Mapping[str, tuple[int, int]]:
-        """Return (first offset, next offset) of each topic with offsets in this file."""
-
     def close(self) -> None: ...
 
 
-class Journal(Protocol):
-    """Append rows, read them by position or by topic and offset, and keep the small state that belongs to them."""
-
-    # `pressure(True)` asks the owner to stop reading from sockets, `pressure(False)` to go on.
-    state: State
-    pressure: Callable[[bool], None]
+class SearchedRows(Protocol):
+    """Committed rows, read by position or by topic and offset."""
 
     @property
     def committed(self) -> int:
         """Sequence of the last committed row; -1 if there is none. No reader sees more."""
+
+    def first_position(self) -> int: ...
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed rows of `topic` that have an offset, from `offset` on.
+
+        Raises TrimmedError if `offset` is below the first one left.
+        """
+
+
+class Journal(SearchedRows, Protocol):
+    """Append rows, read them, and keep the small state that belongs to them."""
+
+    # `pressure(True)` asks the owner to stop reading from sockets, `pressure(False)` to go on.
+    state: State
+    pressure: Callable[[bool], None]
 
     @property
     def next_sequence(self) -> int: ...
@@ -189,25 +216,6 @@ class Journal(Protocol):
         until there is space.
         """
 
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
-
-    def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield committed rows of `topic` that have an offset, from `offset` on.
-
-        Raises TrimmedError if `offset` is below the first one left.
-        """
-
-    def first_position(self) -> int: ...
     def offsets(self, topic: str) -> tuple[int, int]:
         """Return (first offset left, next offset to be given)."""
 

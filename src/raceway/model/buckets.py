@@ -13,10 +13,10 @@ KEPT_BUCKETS = 10_000
 
 
 class Buckets:
-    """Token buckets by key. `time` is a monotonic clock, in seconds."""
+    """Token buckets by key, at most `kept`. `time` is a monotonic clock, in seconds."""
 
-    def __init__(self, time: Callable[[], float]) -> None:
-        self._time = time
+    def __init__(self, time: Callable[[], float], kept: int = KEPT_BUCKETS) -> None:
+        self._time, self._kept = time, kept
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def take(self, key: Hashable, rate: float, burst: float) -> bool:
@@ -26,7 +26,7 @@ class Buckets:
         tokens = min(burst, tokens + (now - before) * rate)
         self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
         self._buckets.move_to_end(key)
-        if len(self._buckets) > KEPT_BUCKETS:
+        if len(self._buckets) > self._kept:
             self._buckets.popitem(last=False)
         return tokens >= 1
 

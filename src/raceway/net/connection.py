@@ -28,8 +28,6 @@ from raceway.net.unsent import unsent
 
 # Limits of the transport's write buffer. Small compared with `output_bytes`, large compared with a socket buffer.
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
-# How long buffered output may still be sent after a close. A peer that does not read would keep it for ever.
-LINGER_S = 10.0
 
 # A peer off the live path is read from although it is full, until its answers exceed this multiple of the mark. One
 # HIGH_WATER is added for reads that were under way when publishers were paused.
@@ -54,6 +52,8 @@ class Connection(ABC):
     # Handlers by type of the codec's event.
     handlers: dict[type, Callable[[Any], None]]
     open = True
+    # How long buffered output may still be sent after a close. A peer that does not read would keep it for ever.
+    linger_s = 10.0
 
     def __init__(self, gate: Gate[Any], transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         self.id = random_id().decode()
@@ -100,7 +100,7 @@ class Connection(ABC):
         if self.open:
             self._log("connection closed", reason=reason)
             if self.transport.get_write_buffer_size():
-                self.runtime.loop.call_later(LINGER_S, self.transport.abort)
+                self.runtime.loop.call_later(self.linger_s, self.transport.abort)
         self.open = False
         self.closed()
         self._credits.forget(self.holder)

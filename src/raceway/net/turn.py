@@ -33,10 +33,10 @@ QUIET_S = 50e-6
 
 
 class Turn:
-    """The current turn. `call_soon` is the loop's."""
+    """The current turn. `call_soon` is the loop's. The bus is idle if the last turn ended `quiet_s` seconds ago."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        self.call_soon = call_soon
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], quiet_s: float = QUIET_S) -> None:
+        self.call_soon, self.quiet_s = call_soon, quiet_s
         self._owing: list[Flushable] = []
         self._owing_last: list[Flushable] = []
         self._gathering: list[Callable[[], None]] = []
@@ -66,7 +66,7 @@ class Turn:
         """Start to handle a socket read; `end_read` must follow. After a small read on an idle bus the turn ends."""
         self._reading = True
         # A large read is part of a stream: more follows, and batching pays.
-        self._prompt = small and not self._scheduled and time.monotonic() - self._ended > QUIET_S
+        self._prompt = small and not self._scheduled and time.monotonic() - self._ended > self.quiet_s
 
     def hasten(self) -> None:
         """Flush pending peer output now, before work that no peer waits for. A no-op unless the turn is prompt."""

@@ -55,6 +55,7 @@ class Order:
     once: bool = False
     accept_loss: bool = False
     tables: Sequence[Derived] = registry.DERIVED
+    ahead_rows: int = AHEAD_ROWS
 
 
 class Job:
@@ -191,7 +192,7 @@ class Job:
 
     def _is_far_behind(self) -> bool:
         waiting = self._reader.committed() + 1 - self.lake.end()
-        return self._ahead_rows < AHEAD_ROWS and waiting >= self.order.settings.max_records
+        return self._ahead_rows < self.order.ahead_rows and waiting >= self.order.settings.max_records
 
     def _compute(self, batch: BatchTimes) -> None:
         """Update every other table for this batch and earlier ones that were deferred."""

@@ -60,7 +60,10 @@ _RESULT_SIZE = "spark.driver.maxResultSize"
 
 
 def refresh(
-    lake: Lake, tables: Sequence[Derived] = DERIVED, done: Callable[[str, float], None] = lambda *_: None
+    lake: Lake,
+    tables: Sequence[Derived] = DERIVED,
+    done: Callable[[str, float], None] = lambda *_: None,
+    turn_rows: int = _TURN_ROWS,
 ) -> dict[str, dict[str, Written]]:
     """Recompute what is out of date; return what was written for each table. `done` is called for each table with its
     seconds.
@@ -69,7 +72,7 @@ def refresh(
     jobs.
     """
     lake.book.follow(lake.folders.data)
-    work = _Work(lake)
+    work = _Work(lake, turn_rows)
     work.update_rejected()
     written: dict[str, dict[str, Written]] = {}
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -94,8 +97,8 @@ def _waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
 class _Work:
     """A pass over all tables. Its notes are written to disk at the end."""
 
-    def __init__(self, lake: Lake) -> None:
-        self.lake = lake
+    def __init__(self, lake: Lake, turn_rows: int) -> None:
+        self.lake, self._turn_rows = lake, turn_rows
         lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
         self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
         self.changed: dict[str, set[str]] = {name: set(gone(lake, name)) for name in BRONZE_DDL}
@@ -206,7 +209,7 @@ class _Work:
         turn: list[str] = []
         rows = 0.0
         for bucket in sorted(dirty):
-            if turn and (rows + sizes.get(bucket, 0.0) > _TURN_ROWS or len(turn) == _TURN_BUCKETS):
+            if turn and (rows + sizes.get(bucket, 0.0) > self._turn_rows or len(turn) == _TURN_BUCKETS):
                 yield turn
                 turn, rows = [], 0.0
             turn.append(bucket)

@@ -85,9 +85,8 @@ class Steps:
     `spare`: what is left of the steps in addition to one per byte, if the data is a part of the payload.
     """
 
-    def __init__(self, data: bytes, spare: int | None = None) -> None:
-        self._data = data
-        self._spare = SPARE_STEPS if spare is None else spare
+    def __init__(self, data: bytes, spare: int = SPARE_STEPS) -> None:
+        self._data, self._spare = data, spare
         self._left = len(data) + self._spare
 
     @property
@@ -219,7 +218,7 @@ def _check_container(node: Node, payload: bytes) -> None:
         pass
 
 
-def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, int]]:
+def container_blocks(node: Node, payload: bytes, spare: int = SPARE_STEPS) -> Iterator[tuple[Node, bytes, int]]:
     """Yield the file's own schema (readable by `node`), the bytes of each valid block, and its number of datums."""
     metadata, at = _metadata(payload)
     try:
@@ -232,7 +231,7 @@ def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, 
     codec = metadata.get(b"avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
         raise WrongError("container", f"unsupported codec {codec.decode('utf-8', 'replace')!r}: use null or deflate")
-    steps, sync, at = Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
+    steps, sync, at = Steps(payload, spare), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
     room, spare = UNFOLDED_BYTES, steps.spare
     while at < len(payload):
         count, at = steps.number(at)

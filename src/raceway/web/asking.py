@@ -23,8 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from raceway.errors import BusyError
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal
-from raceway.journal.query.search import SearchedRows
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal, SearchedRows
 from raceway.journal.read.reader import Reader
 
 T = TypeVar("T")

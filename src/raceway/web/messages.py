@@ -22,7 +22,8 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownError, UnknownMessageError, UnknownTopicError
-from raceway.journal.query.search import LARGEST, Criteria, SearchedRows, search
+from raceway.journal.contract import SearchedRows
+from raceway.journal.query.search import LARGEST, Criteria, search
 from raceway.journal.query.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace

@@ -199,7 +199,7 @@ def test_an_answer_that_can_be_kept_for_nobody_is_refused(bench: QueueBench) -> 
 
 
 def test_answers_to_a_reply_queue_that_is_an_ordinary_queue_are_messages_once_nobody_waits(bench: QueueBench) -> None:
-    """Decision D20: matched first, otherwise queued; so a second one must not pass for a duplicate."""
+    """zbus D20: matched first, otherwise queued; so a second one must not pass for a duplicate."""
     bench.create("results")
     asker = bench.peer()
     service = asked(bench, asker, b"r-1", reply_to=b"results")

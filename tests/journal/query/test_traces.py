@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.errors import TrimmedError
-from raceway.journal.query import traces
 from raceway.journal.query.traces import TraceSearch, maybe_trace
 from raceway.model.traces import Trace
 from tests.rigs.journal_rows import batch
@@ -50,15 +49,12 @@ class Rows:
         found = batch([row for row in self.rows if row["topic"] == topic and row["offset"] >= offset][:max_rows])
         yield found if columns is None else found.select(list(columns))
 
-    def search(self, wanted: str, rows: int = 10**9, **options: Any) -> Trace | None:
-        end = self.first + len(self.rows)
-        search = TraceSearch(read=self.read, read_topic=self.read_topic, first=self.first, end=end, rows=rows)
+    def search(self, wanted: str, rows: int = 10**9, max_rows: int = 10_000, **options: Any) -> Trace | None:
+        search = TraceSearch(
+            read=self.read, read_topic=self.read_topic, first=self.first, end=self.first + len(self.rows), rows=rows,
+            window=7, max_rows=max_rows,
+        )  # fmt: skip
         return maybe_trace(search, wanted, **options)
-
-
-@pytest.fixture(autouse=True)
-def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "WINDOW", 7)
 
 
 def chain() -> Rows:
@@ -143,9 +139,9 @@ def test_times_narrow_where_an_id_is_looked_for(since: int | None, until: int | 
     assert (chain().search("child", **times) is not None) == found
 
 
-def test_a_stream_that_shares_one_id_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MAX_ROWS", 20)
-    trace = Rows([{"message_id": "same", "correlation_id": "root"} for _ in range(100)]).search("root")
+def test_a_stream_that_shares_one_id_is_cut() -> None:
+    rows = Rows([{"message_id": "same", "correlation_id": "root"} for _ in range(100)])
+    trace = rows.search("root", max_rows=20)
     assert trace is not None
     assert trace.truncated
     assert trace.messages == 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.read.catalogue import FolderCatalogue
 from raceway.journal.read.index import Index
 from raceway.journal.read.segment import BlockSegment, maybe_load_index
-from raceway.journal.write import active as active_module
 from raceway.journal.write.active import ActiveSegment, snapshot_paths
 from raceway.journal.write.block import Frame, OpenBlock, size_of
 from raceway.model.envelope import PUBLISH, Batch
@@ -27,11 +27,12 @@ MARKER = b"12345678"
 class Made:
     """An active segment in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.files, log = FaultyFiles(), DamageLog()
         self.folder = folder
         self.catalogue = FolderCatalogue(folder, log, Files(), lambda path, _: BlockSegment(path, MARKER, log))
-        self.active = ActiveSegment(config.JournalSettings(), folder, self.files, MARKER, log, self.catalogue, Index(0))
+        settings = config.JournalSettings()
+        self.active = ActiveSegment(settings, folder, self.files, MARKER, log, self.catalogue, Index(0), **options)
         self.catalogue.refresh()
 
     def frame(self, first: int) -> Frame:
@@ -106,8 +107,8 @@ def test_a_roll_that_fails_leaves_everything_as_it_was(made: Made) -> None:
     assert made.sequences() == [0, 1]
 
 
-def test_the_index_is_saved_now_and_then(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(active_module, "_BLOCKS_BETWEEN_SAVES", 10)
+def test_the_index_is_saved_now_and_then(tmp_path: Path) -> None:
+    made = Made(tmp_path, save_every=10)
     (path,) = made.folder.glob("*.blocks")
     for first in range(25):
         made.keep(first)

@@ -109,11 +109,9 @@ def test_closing_writes_what_was_sent_and_is_no_loss() -> None:
     linked(scene)
 
 
-def test_connection_that_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.net.client.link.GOODBYE_S", 0)
-
+def test_connection_that_does_not_end_is_cut() -> None:
     async def scene(link: Link, transport: Transport, owner: Owner) -> None:
-        await link.close()
+        await link.close(goodbye_s=0)
         assert transport.aborted
 
     linked(scene)

@@ -12,7 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.query.search import SearchedRows, joined
+from raceway.journal.contract import SearchedRows
+from raceway.journal.query.search import joined
 from raceway.model.envelope import OWN_NAME, REFUSALS
 
 COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")

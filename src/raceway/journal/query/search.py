@@ -15,7 +15,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from msgspec import Meta
 
 from raceway.errors import MalformedError, TrimmedError
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
+from raceway.journal.contract import SearchedRows
 from raceway.model.topics import has_wildcard, matches
 
 # The first window is small, because most searches are for recent rows; then they double.
@@ -36,33 +36,8 @@ _STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^
 _json = msgspec.json.Decoder()
 
 Path = tuple[str | int, ...]
-
-
-class Read(Protocol):
-    """Function that reads rows by position: of a journal, or of a reader of its files."""
-
-    def __call__(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]: ...
-
-
-class SearchedRows(Protocol):
-    """Methods of a journal that a search needs."""
-
-    @property
-    def committed(self) -> int: ...
-    def first_position(self) -> int: ...
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]: ...
-    def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]: ...
+# `read` of a journal, or of a reader of its files.
+Read = Callable[[int, int | None, Sequence[str] | None], Iterator[pa.RecordBatch]]
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):

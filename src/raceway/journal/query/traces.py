@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
-from raceway.journal.query.search import Read, SearchedRows, joined, position_at
+from raceway.journal.contract import SearchedRows
+from raceway.journal.query.search import Read, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
 # Rows read at once: takes a few milliseconds.
@@ -33,7 +34,10 @@ _SHOWN = (
 
 
 class TraceSearch(msgspec.Struct, kw_only=True):
-    """Scope of a search. `rows` is the budget of each pass; `progress` is called with the rows searched so far."""
+    """Scope of a search. `rows` is the budget of each pass; `progress` is called with the rows searched so far.
+
+    `window` rows are read at once; a trace has at most `max_rows`.
+    """
 
     read: Read
     read_topic: Callable[..., Iterator[pa.RecordBatch]]
@@ -41,29 +45,31 @@ class TraceSearch(msgspec.Struct, kw_only=True):
     end: int
     rows: int
     progress: Callable[[int], None] = lambda count: None
+    window: int = WINDOW
+    max_rows: int = MAX_ROWS
     searched: int = 0
     exhausted: bool = False
 
     def windows(self, begin: int, stop: int, *, backward: bool) -> Iterator[pa.RecordBatch]:
         """Yield the id columns of a range of rows, a window at a time, until the budget is spent."""
         # Each pass has its own budget, or a long first one would leave nothing for collecting the rows.
-        places, allowed = range(begin, stop, WINDOW), self.searched + self.rows
+        places, allowed = range(begin, stop, self.window), self.searched + self.rows
         for at in reversed(places) if backward else places:
             if self.searched >= allowed:
                 self.exhausted = True
                 return
-            found = [batch for batch, _ in joined(self.read(at, min(at + WINDOW, stop), _SEARCHED))]
+            found = [batch for batch, _ in joined(self.read(at, min(at + self.window, stop), _SEARCHED))]
             yield from reversed(found) if backward else found
-            self._count(min(WINDOW, stop - at))
+            self._count(min(self.window, stop - at))
 
     def topic_windows(self, topic: str, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the id columns of one topic's rows, newest first; `end` is the offset after the last one."""
         allowed = self.searched + self.rows
-        for at in reversed(range(0, end, WINDOW)):
+        for at in reversed(range(0, end, self.window)):
             if self.searched >= allowed:
                 self.exhausted = True
                 return
-            count = min(WINDOW, end - at)
+            count = min(self.window, end - at)
             try:
                 found = list(self.read_topic(topic, at, count, columns=_SEARCHED, max_bytes=UNBOUNDED))
             except TrimmedError as error:
@@ -108,9 +114,9 @@ def maybe_trace(
     position, root = met
     start = _root_position(search, root, begin, position)
     chosen = _gather(search, root, start, search.end)
-    rows = [row for at in chosen[:MAX_ROWS] for row in _rows(search, at)]
+    rows = [row for at in chosen[: search.max_rows] for row in _rows(search, at)]
     trace = trace_of(wanted, root, rows)
-    trace.truncated = search.exhausted or len(chosen) > MAX_ROWS
+    trace.truncated = search.exhausted or len(chosen) > search.max_rows
     trace.searched_rows = search.searched
     return trace
 
@@ -155,11 +161,11 @@ def _gather(search: TraceSearch, root: str, begin: int, stop: int) -> list[int]:
         while True:
             mask = _has_id(batch, ("correlation_id",), list(roots))
             handed = {each for each in batch.column("forwarded_id").filter(mask).to_pylist() if each} - roots
-            if not handed or len(roots) > MAX_ROWS:
+            if not handed or len(roots) > search.max_rows:
                 break
             roots |= handed
         chosen += batch.column("sequence").filter(mask).to_pylist()
-        if len(chosen) > MAX_ROWS:
+        if len(chosen) > search.max_rows:
             break
     return chosen
 

@@ -40,10 +40,11 @@ class ActiveSegment:
         damage: DamageLog,
         catalogue: FolderCatalogue,
         index: Index,
+        save_every: int = _BLOCKS_BETWEEN_SAVES,
     ) -> None:
         self._settings, self._folder, self._files = settings, folder, files
         self._marker, self._damage, self._catalogue = marker, damage, catalogue
-        self._saved_blocks = 0
+        self._saved_blocks, self._save_every = 0, save_every
         self._begin(index)
 
     @property
@@ -116,7 +117,7 @@ class ActiveSegment:
 
     def maybe_save_index(self) -> None:
         """Save the index every 16,384 blocks, so that a start after a crash walks over the blocks since then only."""
-        if len(self._index) - self._saved_blocks >= _BLOCKS_BETWEEN_SAVES:
+        if len(self._index) - self._saved_blocks >= self._save_every:
             # Counted even if the write fails: on a full disk it must not be tried again with every block.
             self._saved_blocks = len(self._index)
             with contextlib.suppress(OSError):

@@ -17,32 +17,19 @@ The active segment is never removed. Planning changes nothing; `remove_segment` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from raceway.config import Retention
+from raceway.journal.contract import SegmentExtent
 from raceway.journal.files import Files
 from raceway.model.topics import matches
 
 # Rows first, then side files: after a crash in between, `remove_unfinished` removes side files without rows.
 _SUFFIXES = (".parquet", ".blocks", ".sum", ".idx")
-
-
-class Removable(Protocol):
-    """Segment as planning sees it. `time_range_us` and `topics` are only asked of segments that may be due."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def last(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def time_range_us(self) -> tuple[int, int]: ...
-    def topics(self) -> Mapping[str, tuple[int, int]]: ...
+# Whether rows of a topic in a segment are held elsewhere.
+IsHeld = Callable[[str, SegmentExtent], bool]
 
 
 class CursorMove(NamedTuple):
@@ -74,8 +61,8 @@ class Plan(NamedTuple):
 
 
 def plan(
-    segments: Sequence[Removable],
-    held: Sequence[Removable],
+    segments: Sequence[SegmentExtent],
+    held: Sequence[SegmentExtent],
     cursors: Mapping[str, Mapping[str, Any]],
     now_us: int,
     retention: Retention,
@@ -107,11 +94,11 @@ def plan(
     return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held), pinned)
 
 
-def _due_segments(segments: Sequence[Removable], now_us: int, retention: Retention) -> list[Removable]:
+def _due_segments(segments: Sequence[SegmentExtent], now_us: int, retention: Retention) -> list[SegmentExtent]:
     """Return the segments from the oldest on that are over a limit."""
     total = sum(segment.size for segment in segments) if retention.max_bytes else 0
     oldest_us = now_us - retention.max_age_s * 1e6
-    due: list[Removable] = []
+    due: list[SegmentExtent] = []
     # Without the active one. The first segment that stays ends the walk, so that no gap appears.
     for segment in segments[:-1]:
         too_much = retention.max_bytes and total > retention.max_bytes
@@ -123,15 +110,12 @@ def _due_segments(segments: Sequence[Removable], now_us: int, retention: Retenti
     return due
 
 
-class _IsHeld(Protocol):
-    """Question whether rows of a topic in a segment are held elsewhere."""
-
-    def __call__(self, topic: str, segment: Removable) -> bool: ...
-
-
 def _leaving(
-    due: Sequence[Removable], cursors: Mapping[str, Mapping[str, Any]], max_pinned: int, is_held: _IsHeld
-) -> Iterator[tuple[Removable, dict[str, CursorMove]]]:
+    due: Sequence[SegmentExtent],
+    cursors: Mapping[str, Mapping[str, Any]],
+    max_pinned: int,
+    is_held: Callable[[str, SegmentExtent], bool],
+) -> Iterator[tuple[SegmentExtent, dict[str, CursorMove]]]:
     """Yield due segments that no cursor needs, or that exceed `max_pinned`, each with the cursors that must move."""
     left = sum(segment.size for segment in due)
     moved: dict[str, CursorMove] = {}
@@ -146,7 +130,7 @@ def _leaving(
 
 
 def _wanting(
-    segment: Removable, cursors: Mapping[str, Mapping[str, Any]], moved: Mapping[str, CursorMove]
+    segment: SegmentExtent, cursors: Mapping[str, Mapping[str, Any]], moved: Mapping[str, CursorMove]
 ) -> Iterator[CursorMove]:
     """Yield cursors that have not passed the segment, as the moves that its removal would cause."""
     topics = segment.topics() if cursors else {}
@@ -158,7 +142,7 @@ def _wanting(
             yield CursorMove(key, topic, offset, topics[topic][1])
 
 
-def _never(topic: str, segment: Removable) -> bool:
+def _never(topic: str, segment: SegmentExtent) -> bool:
     """Return False: held files are not held again."""
     return False
 
@@ -170,11 +154,11 @@ class _Holding:
         self._hold_s = hold_s
         self._now_us = now_us
 
-    def held_topics(self, segment: Removable) -> tuple[str, ...]:
+    def held_topics(self, segment: SegmentExtent) -> tuple[str, ...]:
         """Return the topics of a segment whose rows must still be kept."""
         return tuple(topic for topic in segment.topics() if self.is_held(topic, segment)) if self._hold_s else ()
 
-    def is_held(self, topic: str, segment: Removable) -> bool:
+    def is_held(self, topic: str, segment: SegmentExtent) -> bool:
         """Return whether rows of `topic` in this segment must be kept longer than the segment."""
         longest = max((seconds for pattern, seconds in self._hold_s.items() if matches(pattern, topic)), default=0.0)
         return longest > 0 and segment.time_range_us[1] + longest * 1e6 > self._now_us

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 from raceway import config
 from raceway.journal.contract import Damage
@@ -13,19 +12,10 @@ from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.log import log
 from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
-from raceway.journal.state import State
+from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import Plan, plan, remove_segment
 from raceway.journal.write.sealer import Sealer, SealOutcome, outlived_blocks
-
-
-class UpkeepOwner(Protocol):
-    """Methods of the journal that upkeep needs."""
-
-    state: State
-
-    def set_state(self, section: str, key: str, value: Any | None) -> None: ...
-
 
 # State section with the cursors that retention had to move, and what they skipped: kept until an operator sees it.
 MOVED = "moved_cursors"
@@ -48,7 +38,7 @@ class Upkeep:
         self._sealer = Sealer(folder, settings.row_group_rows)
         self._worked_on = ""  # the segment a child reads
 
-    def run(self, owner: UpkeepOwner) -> None:
+    def run(self, owner: Intake) -> None:
         """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""
         outcome = self._sealer.maybe_outcome()
         if outcome is not None:
@@ -73,7 +63,7 @@ class Upkeep:
                 self._files.remove(blocks)
                 self._catalogue.refresh()
 
-    def _plan(self, owner: UpkeepOwner) -> Plan:
+    def _plan(self, owner: Intake) -> Plan:
         """Return what retention has to do; an empty plan if no limits are set."""
         retention = self._settings.retention
         if not retention.max_age_s and not retention.max_bytes:
@@ -81,7 +71,7 @@ class Upkeep:
         listing = self._catalogue.listing
         return plan(listing.segments, listing.held, owner.state.section("cursors"), self._clock(), retention)
 
-    def _carry_out(self, planned: Plan, owner: UpkeepOwner) -> None:
+    def _carry_out(self, planned: Plan, owner: Intake) -> None:
         """Move cursors, then remove segments and held files, oldest first."""
         # Cursors move before their rows are removed, or a subscription would get TrimmedError in between.
         for move in planned.moves:

@@ -85,8 +85,8 @@ class Link:
     def resume_writing(self) -> None:
         self._flowing.set()
 
-    async def close(self) -> None:
-        """Flush, close, and wait up to GOODBYE_S for the peer to take the output. The owner is not told."""
+    async def close(self, goodbye_s: float = GOODBYE_S) -> None:
+        """Flush, close, and wait up to `goodbye_s` for the peer to take the output. The owner is not told."""
         self.flush()
         if self.open:
             self._say_goodbye()
@@ -95,7 +95,7 @@ class Link:
         self._flowing.set()
         self._transport.close()
         try:
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(goodbye_s):
                 await self._gone.wait()
         except TimeoutError:
             self._transport.abort()

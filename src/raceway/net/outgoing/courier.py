@@ -12,9 +12,10 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from raceway.model.envelope import Batch
+from raceway.net.runtime import Clock
 
 
 class NotTaken(NamedTuple):
@@ -41,19 +42,13 @@ class Parcel:
 Tried = Callable[[NotTaken | None], None]
 
 
-class LoopTimers(Protocol):
-    """The part of an event loop that a courier uses."""
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
-
-
 class Courier:
     """Deliver parcels by lane. `hand` makes one attempt and reports the result, never synchronously; `park` takes what
     failed."""
 
     def __init__(
         self,
-        timers: LoopTimers,
+        timers: Clock,
         pauses_ms: tuple[int, ...],
         limits: tuple[int, int],
         hand: Callable[[Parcel, Tried], None],

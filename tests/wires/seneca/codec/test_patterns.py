@@ -68,7 +68,7 @@ WINNERS: list[tuple[list[str], dict[str, str | None], str | None]] = [
 
 
 @pytest.mark.parametrize(("patterns", "message", "expected"), WINNERS)
-def test_contradiction_24_the_router_decides_not_the_number_of_keys(
+def test_the_router_decides_not_the_number_of_keys(
     patterns: list[str], message: dict[str, str | None], expected: str | None
 ) -> None:
     assert winner(patterns, message) == expected

@@ -77,7 +77,7 @@ def test_a_legacy_request_is_told_by_its_headers() -> None:
         (b"\xff/c1", ("\ufffd", "c1")),
     ],
 )
-def test_contradiction_23_a_missing_part_of_an_id_is_always_new(identity: bytes, ids: tuple[str, str]) -> None:
+def test_a_missing_part_of_an_id_is_always_new(identity: bytes, ids: tuple[str, str]) -> None:
     call = call_of({}, {b"seneca-id": identity})
     assert (call.mid, call.cid, call.echo.id) == (*ids, identity)
 
@@ -116,7 +116,7 @@ def test_a_web_request_is_told_by_its_meta_data() -> None:
     assert call.parent_id == "m0"
 
 
-def test_contradiction_19_the_joined_id_wins_in_w() -> None:
+def test_the_joined_id_wins_in_w() -> None:
     assert web(id="m1/c1", mi="x", tx="y", mid="z").id == "m1/c1"
     assert web(id="m1", tx="c2").id == "m1/c2"
     assert web(mi="m2", tx="c2").id == "m2/c2"
@@ -211,9 +211,7 @@ def test_a_query_that_cannot_be_read_is_no_message(query: bytes) -> None:
         (b'{"a":"\\ud800"}', "invalid_json"),
     ],
 )  # fmt: skip
-def test_contradiction_20_what_kills_a_real_listener_is_refused(
-    body: bytes, code: str, headers: dict[bytes, bytes]
-) -> None:
+def test_what_kills_a_real_listener_is_refused(body: bytes, code: str, headers: dict[bytes, bytes]) -> None:
     refusal = refused(body, headers)
     assert (refusal.status, refusal.code) == (400, code)
 

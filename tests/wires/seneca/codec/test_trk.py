@@ -37,7 +37,7 @@ def raw(value: Any) -> Raw:
     return Raw(json.dumps(value).encode())
 
 
-def test_contradiction_10_an_entry_has_four_times() -> None:
+def test_an_entry_has_four_times() -> None:
     trk = started((), "A", "m1", 0)
     trk = received(trk, "A", "m1", "B", 1)
     assert told(trk) == [{"sid": "A", "rid": "B", "mid": "m1", "tms": [0, 1]}]
@@ -45,16 +45,16 @@ def test_contradiction_10_an_entry_has_four_times() -> None:
     assert told(closed(trk, "m1", 3))[0]["tms"] == [0, 1, 2, 3]
 
 
-def test_contradiction_7_the_first_request_lists_its_sender_too() -> None:
+def test_the_first_request_lists_its_sender_too() -> None:
     assert told(started((), "A", "m1", 5)) == [{"sid": "A", "mid": "m1", "tms": [5]}]
 
 
-def test_contradiction_8_an_instance_may_stand_many_times() -> None:
+def test_an_instance_may_stand_many_times() -> None:
     trk = started(started((), "A", "m1", 0), "A", "m2", 1)
     assert [hop.sid for hop in trk] == ["A", "A"]
 
 
-def test_contradiction_6_and_9_entries_are_found_by_the_hops_own_id_never_by_place() -> None:
+def test_entries_are_found_by_the_hops_own_id_never_by_place() -> None:
     trk = (Hop(sid="A", mid="m1", tms=(0,)), Hop(sid="B", mid="m2", tms=(1,)))
     assert told(received(trk, "A", "m1", "X", 7))[0] == {"sid": "A", "rid": "X", "mid": "m1", "tms": [0, 7]}
     assert received(trk, "A", "m1", "X", 7)[1] == trk[1]
@@ -74,7 +74,7 @@ def test_times_that_nobody_wrote_keep_their_place() -> None:
     assert closed((Hop(sid="A", mid="m1"),), "other", 9) == (Hop(sid="A", mid="m1"),)
 
 
-def test_contradiction_11_each_response_has_its_own_copy() -> None:
+def test_each_response_has_its_own_copy() -> None:
     trk = started((), "A", "m1", 0)
     one, other = (received(trk, "A", "m1", who, at) for who, at in (("B", 1), ("C", 2)))
     assert (one[0].rid, other[0].rid, trk[0].rid) == ("B", "C", "")
