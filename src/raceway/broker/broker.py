@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from raceway import config
+from raceway.broker.administration import AdministrationCalls
 from raceway.broker.bus import NO_SECURITY, Bus
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
@@ -22,12 +23,15 @@ from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.table import QueueTable
+from raceway.broker.reading import Reading
+from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
 from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
+from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import Parking
 from raceway.errors import ForbiddenError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
@@ -115,7 +119,11 @@ class Broker(Bus):
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
         }
-        self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
+        reading = Reading(self)
+        administration = AdministrationCalls(
+            self, reading, self.subscriptions, self.queues, self.danube, self.danube_admin
+        )
+        self._calls: dict[type, Callable[[Any, Any], Any]] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
             Park: self._park,
@@ -128,6 +136,11 @@ class Broker(Bus):
             ListSubscriptions: self._list_subscriptions,
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
+            **self.security.calls(),
+            **reading.calls(),
+            **administration.calls(),
+            **SchemaCalls(self, self.schemas).calls(),
+            **Redrive(self, self.subscriptions).calls(),
         }
 
     def _join_danube(self, publishing: Publishing) -> None:
@@ -140,10 +153,10 @@ class Broker(Bus):
             self, records, self.schemas, self.producers, self.subscriptions, self.queues
         )  # fmt: skip
 
-    def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
-        """Perform the peer's intent. `done` is for batches: it is called when their rows are committed, or with the
-        error if the commit failed.
+    def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
+        """Perform the peer's intent: return its outcome, or the steps to it (`steps.py`).
 
+        `done` is for batches: it is called when their rows are committed, or with the error if the commit failed.
         Raises a RacewayError if no part of the intent was done.
         """
         batch_door = self._batches.get(type(intent))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from raceway import config
 from raceway.broker.logs import LogWatch
@@ -12,6 +13,7 @@ from raceway.broker.peers import Peer, PeerTable
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
 from raceway.broker.security.security import Security
+from raceway.broker.steps import Step, Steps, Then, run_here
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.errors import DrainingError
@@ -21,6 +23,7 @@ from raceway.model.envelope import Batch
 from raceway.net.runtime import Clock, Runtime
 
 AUDIT = "system.message"
+R = TypeVar("R")
 NO_SECURITY = config.SecuritySettings()
 
 
@@ -51,6 +54,8 @@ class Bus:
         self.turn, self.credits, self.unfinished = self.runtime.turn, self.runtime.credits, self.runtime.unfinished
         self.security = Security(security, journal.state, self.set_state)
         self.draining = False
+        # Runs work in another thread and passes on its result or exception; set by the process.
+        self.offload: Callable[[Callable[[], Any], Then], None] = run_here
         self._journal_owed = False
         self._lingering = False
 
@@ -87,6 +92,21 @@ class Bus:
         """Call `Journal.after_commit` and flush the journal at the end of the turn."""
         self.journal.after_commit(done, patient=patient)
         self._owe_journal()
+
+    def aside(self, work: Callable[[], Any]) -> Step:
+        """Return the step that waits for the result of work in another thread."""
+        return partial(self.offload, work)
+
+    def commit(self, then: Done) -> None:
+        """Wait for the commit of everything so far: a step."""
+        self.journal.after_commit(then)
+
+    def change(self, work: Callable[[], R]) -> Steps[R]:
+        """Change stored state; the outcome comes after the commit. Raises UnavailableError if nothing can be stored."""
+        self.journal.check_writable()
+        found = work()
+        yield self.commit
+        return found
 
     def flush(self) -> None:
         """Flush the journal at the end of a turn, or start the linger timer if no commit is awaited."""

@@ -1,4 +1,4 @@
-"""The one door: wires ask the bus with `Door.perform` and look at it with `Door.view`.
+"""The one door: wires and web ask the bus with `Door.perform` and look at it with `Door.view`.
 
 An outcome may come before `perform` returns or at any time later, because a topic may be served by another process.
 Sessions must work with both. Outcomes of one peer come in the order of its intents.
@@ -7,35 +7,19 @@ Sessions must work with both. Outcomes of one peer come in the order of its inte
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any, TypeVar, overload
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
+from raceway.broker.steps import run
+from raceway.broker.view import View
 from raceway.errors import RacewayError
 from raceway.model.intents import BatchIntent, BatchOutcome, Intent, IntentFor
 
 R = TypeVar("R")
 Answered = Callable[[BatchOutcome | RacewayError], None]
 Committed = Callable[[RacewayError | None], None]
-
-
-class View:
-    """What wires may look at. Read-only."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def unmasked(self, message_id: bytes) -> bytes:
-        """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
-        return self._broker.chains.unmask(message_id)[0]
-
-    def public_name(self, name: str) -> str:
-        """Return the name by which clients know a topic: a partition has that of its base, an aliased topic its alias.
-
-        An unknown name is returned as it is.
-        """
-        topic = self._broker.topics.maybe_exact(name)
-        return name if topic is None else topic.public
 
 
 class Door:
@@ -82,10 +66,16 @@ class Door:
             outcome: Any = self._broker.perform(peer, intent, commit)
         except RacewayError as error:
             outcome, commit = error, None
-        if done is not None:
+        if type(outcome) is GeneratorType:
+            run(outcome, done or _ignore)
+        elif done is not None:
             done(outcome)
         if commit is not None:
             commit.release()
+
+
+def _ignore(outcome: Any) -> None:
+    """Take an outcome that the caller does not want."""
 
 
 class _Commit:

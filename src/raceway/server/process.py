@@ -101,7 +101,7 @@ async def _serve(
     broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
     door = Door(broker)
-    broker.catch_ups.offload = partial(_offload, loop)
+    broker.offload = broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
@@ -110,7 +110,9 @@ async def _serve(
     )  # fmt: skip
     returns = Returns(door, settings.seneca, loop, allowed, is_own)
     doors = Doors(broker, door, settings.listen, loop, pins=services.pins, returns=returns)
-    console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
+    console = Console(
+        door, settings.security.admin_token, settings.listen, chosen["console"], services, Path(settings.journal.folder)
+    )
     services.open()
     await services.looked(LOOK_S)
     await doors.open()
@@ -168,20 +170,21 @@ class Console:
 
     def __init__(
         self,
-        broker: Broker,
+        door: Door,
+        admin_token: str,
         listen: config.Listen,
         port: int,
         services: ServiceTable | None = None,
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        self._streams = EventStreams(broker, listen.http)
-        hosts, token = (*listen.hosts, listen.host), broker.security.admin_token
-        app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
+        self._streams = EventStreams(door, listen.http)
+        hosts = (*listen.hosts, listen.host)
+        app = build_app(door, hosts, admin_token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, http=bounded_connection(broker, listen), ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, timeout_graceful_shutdown=1,
+            app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _QuietServer(settings)
         self._task: asyncio.Task[None] | None = None

@@ -27,6 +27,7 @@ from raceway.errors import (
     UnknownRoleError,
 )
 from raceway.journal.state import State
+from raceway.model.intents import Identify, ProveAdministrator
 from raceway.model.security import (
     ANONYMOUS,
     OWNER,
@@ -65,6 +66,14 @@ class Security:
         self._somewhere: dict[tuple[Principal, Permission], bool] = {}
         # Called after each change of roles or bindings, to end what is no longer allowed.
         self.changed: Callable[[], None] = lambda: None
+
+    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+        return {
+            Identify: lambda peer, call: self.identify(call.authorization, peer.wire.decode(), call.address),
+            ProveAdministrator: lambda peer, call: self.is_administrator(
+                call.token.encode(), (call.code,), call.address
+            ),
+        }
 
     def identify(self, authorization: str | None, wire: str, address: str) -> Principal:
         """Return the principal of a token; anonymous without one or with security off.

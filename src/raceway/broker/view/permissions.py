@@ -1,0 +1,13 @@
+"""Permissions of principals."""
+
+from __future__ import annotations
+
+from raceway.broker.security.security import Security
+
+
+class PermissionView:
+    """`check` raises ForbiddenError. With security off (`enabled`) it never does; `allows` then has no meaning."""
+
+    def __init__(self, security: Security) -> None:
+        self.enabled = security.enabled
+        self.allows, self.allows_somewhere, self.check = security.allows, security.allows_somewhere, security.check
