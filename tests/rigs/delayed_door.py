@@ -46,7 +46,7 @@ DOOR = DelayedDoor if IS_DELAYED else Door
 
 if __name__ == "__main__":
     from raceway.cli.app import main
-    from raceway.server import process
+    from raceway.server import bus
 
-    process.Door = DelayedDoor  # type: ignore[attr-defined]
+    bus.Door = DelayedDoor  # type: ignore[attr-defined]
     main()

@@ -18,12 +18,14 @@ from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
+from raceway.model import intents as outcomes
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
 from raceway.net.runtime import Clock, Runtime
 
 AUDIT = "system.message"
 R = TypeVar("R")
+Handler = Callable[[Any, Any], Any]
 NO_SECURITY = config.SecuritySettings()
 
 
@@ -101,12 +103,22 @@ class Bus:
         """Wait for the commit of everything so far: a step."""
         self.journal.after_commit(then)
 
-    def change(self, work: Callable[[], R]) -> Steps[R]:
-        """Change stored state; the outcome comes after the commit. Raises UnavailableError if nothing can be stored."""
-        self.journal.check_writable()
+    def changing(self, work: Callable[[Any], Any]) -> Handler:
+        """Return the handler of an intent that changes stored state: `work` is given the intent."""
+        return lambda peer, call: self.change(lambda: work(call))
+
+    def change(self, work: Callable[[], R], *, renews: bool = False) -> Steps[R | outcomes.Done]:
+        """Change stored state; the outcome comes after the commit. Raises UnavailableError if nothing can be stored.
+
+        `renews`: the work may find nothing to store, and checks itself whether it can. On a full disk its outcome
+        comes immediately: clients would wait for ever.
+        """
+        if not renews:
+            self.journal.check_writable()
         found = work()
-        yield self.commit
-        return found
+        if not renews or self.journal.health().status != "disk_full":
+            yield self.commit
+        return outcomes.Done() if found is None else found
 
     def flush(self) -> None:
         """Flush the journal at the end of a turn, or start the linger timer if no commit is awaited."""

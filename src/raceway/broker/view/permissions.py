@@ -11,3 +11,6 @@ class PermissionView:
     def __init__(self, security: Security) -> None:
         self.enabled = security.enabled
         self.allows, self.allows_somewhere, self.check = security.allows, security.allows_somewhere, security.check
+        self.check_namespace, self.identify = security.check_namespace, security.identify
+        self.role, self.roles = security.role, security.roles
+        self.binding, self.bindings = security.binding, security.bindings

@@ -14,7 +14,8 @@ class SchemaView:
         self._topics, self._schemas = broker.topics, broker.schemas
         schemas = broker.schemas
         self.subjects, self.versions, self.users = schemas.subjects, schemas.versions, schemas.users
-        self.latest, self.find, self.maybe_version = schemas.latest, schemas.find, schemas.maybe_version
+        self.get, self.latest, self.find = schemas.get, schemas.latest, schemas.find
+        self.maybe_version = schemas.maybe_version
         self.maybe_registered, self.registered = schemas.maybe_registered, schemas.registered
         self.differences, self.ready = schemas.differences, schemas.ready
         self.mode, self.own_mode = schemas.mode, schemas.own_mode
