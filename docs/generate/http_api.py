@@ -12,6 +12,7 @@ import msgspec
 from docs.generate.markdown import cell, page, table
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.journal.memory import MemoryJournal
 from raceway.web.app import build_app
 from raceway.web.openapi import query_parameters, shown_path
@@ -57,7 +58,8 @@ def operations() -> list[Operation]:
     with closing(asyncio.new_event_loop()) as loop:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 0)
         with closing(journal):
-            app = build_app(Broker(config.BrokerSettings(), journal, loop, lambda: 0), (), services=_NoServices())
+            door = Door(Broker(config.BrokerSettings(), journal, loop, lambda: 0))
+            app = build_app(door, (), services=_NoServices())
             app.state.desk.close()
     return [each for route in checked(app.routes) for each in route.operations.values()]
 

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from docs.generate.markdown import cell, page, table
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.view import View
 from raceway.journal.memory import MemoryJournal
 from raceway.web.metrics import BusCollector
 
@@ -29,7 +30,8 @@ def families() -> list[Metric]:
     with closing(asyncio.new_event_loop()) as loop:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, _clock_us)
         with closing(journal):
-            return list(BusCollector(Broker(config.BrokerSettings(), journal, loop, _clock_us), None).collect())
+            broker = Broker(config.BrokerSettings(), journal, loop, _clock_us)
+            return list(BusCollector(View(broker), None).collect())
 
 
 def _clock_us() -> int:

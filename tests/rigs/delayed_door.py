@@ -5,6 +5,7 @@ python -m tests.rigs.delayed_door serve …    the command line, with this door 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from raceway.broker.broker import Broker
 from raceway.broker.door import Answered, Committed, Door
 from raceway.broker.peers import Peer
+from raceway.net.runtime import Clock, Runtime
 
 
 class DelayedDoor(Door):
@@ -27,7 +29,15 @@ class DelayedDoor(Door):
         super().perform(peer, intent, done and self._later(done), committed and self._later(committed))
 
     def _later(self, call: Callable[[Any], None]) -> Callable[[Any], None]:
-        return lambda told: self.runtime.loop.call_soon(lambda: call(told))
+        return lambda told: _loop(self.runtime).call_soon(lambda: call(told))
+
+
+def _loop(runtime: Runtime) -> Clock:
+    """Return the running loop: an application over HTTP runs in one, also over a broker whose loop is moved by hand."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return runtime.loop
 
 
 # Set by `make test-delayed`: then rigs and started servers have the door that delays.
@@ -36,7 +46,7 @@ DOOR = DelayedDoor if IS_DELAYED else Door
 
 if __name__ == "__main__":
     from raceway.cli.app import main
-    from raceway.server import process
+    from raceway.server import bus
 
-    process.Door = DelayedDoor  # type: ignore[attr-defined]
+    bus.Door = DelayedDoor  # type: ignore[attr-defined]
     main()

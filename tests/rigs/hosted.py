@@ -14,6 +14,7 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
+from raceway.server.bus import LocalBus
 from raceway.server.doors import Doors
 from raceway.wires.mb.listen.session import MbSession
 from tests.rigs.delayed_door import DOOR
@@ -34,7 +35,7 @@ class Hosted:
             config.JournalSettings(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us
         )
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
-        self.doors = Doors(self.broker, DOOR(self.broker), listen, self.loop)
+        self.doors = Doors(LocalBus(self.broker, DOOR(self.broker)), listen, self.loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives when the loop runs it."""

@@ -24,6 +24,7 @@ from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
 from raceway.model.intents import Request, Respond, Subscribe, Taken
 from raceway.net.outgoing.allowed import AllowList
+from raceway.server.bus import LocalBus
 from raceway.server.doors import Doors
 from raceway.wires.seneca.dial.returns import Returns
 from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
@@ -71,7 +72,8 @@ class SenecaBus:
             lambda target: target.port in own,
         )
         self.returns = Returns(door, seneca, self.loop, allowed, lambda target: target.port in own)
-        self.doors = Doors(self.broker, door, listen, self.loop, pins=self.services.pins, returns=self.returns)
+        bus = LocalBus(self.broker, door)
+        self.doors = Doors(bus, listen, self.loop, pins=self.services.pins, returns=self.returns)
 
     def call(self, function: Callable[[], T]) -> T:
         async def called() -> T:

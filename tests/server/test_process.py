@@ -21,6 +21,7 @@ from raceway.journal.read.reader import Reader
 from raceway.server import process
 from raceway.server.process import Console, _announced, _repeat, _urls
 from raceway.server.running import maybe_running
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, connect_socket
 from tests.rigs.ports import free_port_base
@@ -174,7 +175,7 @@ def test_the_console_answers_on_its_port_until_it_is_closed() -> None:
     port = free_port_base()
 
     async def serve() -> list[tuple[int, Any]]:
-        console = Console(Bench().broker, config.Listen(hosts=("bus.example",)), port)
+        console = Console(DOOR(Bench().broker), "", config.Listen(hosts=("bus.example",)), port)
         await console.open()
         answers = [
             await asyncio.to_thread(get, port, "/healthz", Host=host)

@@ -98,8 +98,10 @@ def test_a_collector_must_be_an_address_that_is_allowed(endpoint: str) -> None:
     """D9"""
 
     async def start() -> None:
-        settings = config.Telemetry(enabled=True, endpoint=endpoint)
-        async with exporting(settings, Bench().broker, AllowList(config.Listen())):
+        settings, bench = config.Telemetry(enabled=True, endpoint=endpoint), Bench()
+        async with exporting(
+            settings, bench.journal, bench.broker.set_state, bench.clock_us, AllowList(config.Listen())
+        ):
             pass
 
     with pytest.raises(ConfigError):

@@ -6,6 +6,7 @@ from starlette.applications import Starlette
 from raceway import __version__
 from raceway.model.intents import Register, Subscribe
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -17,7 +18,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 def test_health_says_that_the_process_lives(app: Starlette) -> None:

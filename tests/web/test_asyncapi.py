@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from raceway.web import asyncapi
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message, new_id
 from tests.rigs.tools import asyncapi_schemas
 from tests.web.asgi import ask
@@ -79,17 +80,17 @@ def bench() -> Bench:
 
 
 def test_the_official_schema_refuses_what_is_wrong() -> None:
-    document = ask(build_app(Bench().broker, (), doors=DOORS), "/asyncapi.json").json()
+    document = ask(build_app(DOOR(Bench().broker), (), doors=DOORS), "/asyncapi.json").json()
     assert validator().is_valid(document)
     assert not validator().is_valid(document | {"channels": {"x": {"wrong": 1}}})
 
 
 def test_an_empty_bus_has_a_valid_document() -> None:
-    assert described(build_app(Bench().broker, (), doors=DOORS))["channels"] == {}
+    assert described(build_app(DOOR(Bench().broker), (), doors=DOORS))["channels"] == {}
 
 
 def test_live_topics_are_channels_with_the_servers_that_can_spell_them(bench: Bench) -> None:
-    document = described(build_app(bench.broker, (), doors=DOORS))
+    document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     assert document["asyncapi"] == "3.1.0"
     assert set(document["servers"]) == {"mb", "mb-ws", "danube", "zbus", "seneca", "seneca-tcp", "console"}
     channels = document["channels"]
@@ -100,7 +101,7 @@ def test_live_topics_are_channels_with_the_servers_that_can_spell_them(bench: Be
 
 
 def test_operations_say_who_publishes_who_subscribes_and_who_answers(bench: Bench) -> None:
-    operations = described(build_app(bench.broker, (), doors=DOORS))["operations"]
+    operations = described(build_app(DOOR(bench.broker), (), doors=DOORS))["operations"]
     assert operations["publish shop.orders"]["action"] == "receive"
     assert operations["subscribe shop.orders"]["action"] == "send"
     assert "reply" in operations["publish math.sum"]
@@ -113,7 +114,7 @@ def test_schemas_are_in_the_form_of_their_own_language(bench: Bench, subject: st
     schema_type, definition = DEFINITIONS[subject]
     bench.broker.schemas.register(subject, schema_type, definition.encode())
     bench.broker.schemas.configure(bench.broker.topics.own("shop.orders"), subject, "enforce", True)
-    document = described(build_app(bench.broker, (), doors=DOORS))
+    document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     message = document["channels"]["shop.orders"]["messages"]["message"]
     assert message["x-raceway-schema"]["policy"] == "enforce"
     (schema,) = document["components"]["schemas"].values()
@@ -127,7 +128,7 @@ def test_schemas_are_in_the_form_of_their_own_language(bench: Bench, subject: st
 
 
 def test_many_topics_come_in_several_documents(bench: Bench) -> None:
-    app = build_app(bench.broker, (), doors=DOORS)
+    app = build_app(DOOR(bench.broker), (), doors=DOORS)
     names: list[str] = []
     query = "?limit=2"
     while True:
@@ -143,11 +144,11 @@ def test_definitions_in_one_document_are_bounded(bench: Bench, monkeypatch: pyte
     monkeypatch.setattr(asyncapi._Schemas, "room", 10)
     bench.broker.schemas.register("bag", *(part.encode() if n else part for n, part in enumerate(DEFINITIONS["bag"])))  # type: ignore[arg-type]
     bench.broker.schemas.configure(bench.broker.topics.own("shop.orders"), "bag", "warn", False)
-    document = described(build_app(bench.broker, (), doors=DOORS))
+    document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     message = document["channels"]["shop.orders"]["messages"]["message"]
     assert (document["components"]["schemas"], "payload" in message) == ({}, False)
     assert message["x-raceway-schema"]["subject"] == "bag"
 
 
 def test_a_limit_that_is_no_number_is_refused(bench: Bench) -> None:
-    assert ask(build_app(bench.broker, ()), "/asyncapi.json?limit=x").status == 400
+    assert ask(build_app(DOOR(bench.broker), ()), "/asyncapi.json?limit=x").status == 400

@@ -5,13 +5,14 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.console import files
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.web.asgi import ask
 
 
 @pytest.fixture(scope="module")
 def app() -> Starlette:
-    return build_app(Bench().broker, ())
+    return build_app(DOOR(Bench().broker), ())
 
 
 def test_the_page_and_all_its_files_are_there(app: Starlette) -> None:

@@ -16,6 +16,7 @@ from raceway.model.security import PERMISSIONS, Permission, Principal
 from raceway.web.app import build_app
 from raceway.web.routing import LOOKUP, Access, Routes, WebRoute, checked, get, put, routes_of
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, RecordingPeer
 from tests.web.asgi import Answer, ask
 from tests.web.test_openapi import NoServices
@@ -41,7 +42,7 @@ def secured(enabled: bool = True) -> Broker:
 
 @pytest.fixture
 def app(broker: Broker) -> Starlette:
-    return build_app(broker, (), OWN_TOKEN)
+    return build_app(DOOR(broker), (), OWN_TOKEN)
 
 
 def asked(app: Starlette, path: str, who: str = "", method: str = "GET") -> Answer:
@@ -63,7 +64,7 @@ def stopped(route: WebRoute) -> None:
 def table() -> tuple[Starlette, Broker, list[tuple[str, str, Access]]]:
     """An application whose routes only say that they were reached; method, address and access of each of them."""
     broker = secured()
-    app = build_app(broker, (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(broker), (), OWN_TOKEN, services=NoServices())
     for permission in PERMISSIONS:
         broker.security.put_role(permission, [permission])
         broker.security.bind(Principal("service_account", f"all-{permission}"), permission, "cluster")
@@ -222,7 +223,7 @@ def test_an_application_with_a_route_of_another_kind_is_not_built(
 ) -> None:
     monkeypatch.setattr("raceway.web.app.routes_of", lambda groups: [PlainRoute("/api/new", _handler)])
     with pytest.raises(TypeError, match="/api/new"):
-        build_app(broker, ())
+        build_app(DOOR(broker), ())
 
 
 # ---- who is who ------------------------------------------------------------------------------------------------------
@@ -266,12 +267,12 @@ def test_a_client_that_knows_passwords_only_sends_its_token_as_one(app: Starlett
 
 
 def test_with_security_off_the_doorman_sleeps() -> None:
-    assert asked(build_app(Bench().broker, ()), "/api/topics").status == 200
+    assert asked(build_app(DOOR(Bench().broker), ()), "/api/topics").status == 200
 
 
 @pytest.mark.parametrize("path", ["/api/queues", "/api/policies/namespaces/default", "/api/seneca/services"])
 def test_whoever_may_look_around_needs_no_administrators_token_besides(broker: Broker, path: str) -> None:
-    app = build_app(broker, (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(broker), (), OWN_TOKEN, services=NoServices())
     assert asked(app, path, token("reader")).status == 403
     broker.security.put_role("looker", ["Lookup"])
     broker.security.bind(READER, "looker", "cluster")
@@ -291,7 +292,7 @@ def test_whoever_may_consume_sees_what_waits_without_the_queues_own_token(app: S
 
 def test_an_administrators_token_keeps_all_messages_and_changes_from_others() -> None:
     """Looking around and publishing stay open; whatever shows a message, or changes something, needs the token."""
-    app = build_app(secured(enabled=False), (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(secured(enabled=False)), (), OWN_TOKEN, services=NoServices())
     for route in checked(app.routes):
         stopped(route)
         path = re.sub(r"{(\w+)(:\w+)?}", lambda part: _part(part, "orders"), route.path)
@@ -315,7 +316,7 @@ def test_whoever_guesses_must_wait_and_a_good_token_need_not(enabled: bool) -> N
         enabled=enabled, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",), free_failures=3
     )
     broker = Broker(config.BrokerSettings(), bench.journal, bench.loop, bench.clock_us, security)
-    app = build_app(broker, (), OWN_TOKEN)
+    app = build_app(DOOR(broker), (), OWN_TOKEN)
     answers = [asked(app, "/api/messages", f"guess {number}") for number in range(5)]
     refused = 401 if enabled else 403
     assert [answer.status for answer in answers] == [refused] * 3 + [429] * 2

@@ -11,12 +11,13 @@ import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.reading import Reading
 from raceway.errors import BusyError, TrimmedError
 from raceway.journal.memory import MemoryJournal
 from raceway.model.intents import Publish
 from raceway.web.app import build_app
 from raceway.web.event_streams import EventStreams
-from raceway.web.topic_rows import positions
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of
 from tests.web.asgi import ask
 
@@ -28,7 +29,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         self.journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 1)
         self.broker = Broker(config.BrokerSettings(linger_ms=0), self.journal, loop, lambda: 1)
-        self.streams = EventStreams(self.broker, config.HttpDoorSettings(keepalive_ms=20, **settings))
+        self.streams = EventStreams(DOOR(self.broker), config.HttpDoorSettings(keepalive_ms=20, **settings))
         self.peer = RecordingPeer()
         self.broker.connect(self.peer)
 
@@ -39,8 +40,8 @@ class Rig:
         await stored.wait()
 
     def open(self, begin: str = "end", topic: str = "t") -> Any:
-        topics = (self.broker.topics.own(topic),)
-        return self.streams.open(topics, positions(self.broker, topics, begin), "rows")
+        positions = Reading(self.broker).positions((self.broker.topics.own(topic),), begin)
+        return self.streams.open((topic,), positions, "rows")
 
 
 async def texts(chunks: AsyncIterator[bytes], wanted: int) -> list[str]:
@@ -141,7 +142,7 @@ def test_a_journal_that_takes_nothing_is_503(path: str) -> None:
     bench = Bench()
     bench.responder("t")
     bench.journal.refuse_writes()
-    answer = ask(build_app(bench.broker, ()), path, "POST", body=b"{}")
+    answer = ask(build_app(DOOR(bench.broker), ()), path, "POST", body=b"{}")
     assert (answer.status, answer.json()["error"]["code"]) == (503, "read_only")
 
 
@@ -149,11 +150,11 @@ def test_a_bus_that_stops_takes_no_more() -> None:
     """E5"""
     bench = Bench()
     bench.broker.draining = True
-    assert ask(build_app(bench.broker, ()), "/topics/t", "POST", body=b"{}").status == 503
+    assert ask(build_app(DOOR(bench.broker), ()), "/topics/t", "POST", body=b"{}").status == 503
 
 
 def test_bodies_on_their_way_in_are_bounded_together() -> None:
     """E5"""
     listen = config.Listen(http=config.HttpDoorSettings(pending_bytes=10))
-    answer = ask(build_app(Bench().broker, (), listen=listen), "/topics/t", "POST", body=b"more than ten bytes")
+    answer = ask(build_app(DOOR(Bench().broker), (), listen=listen), "/topics/t", "POST", body=b"more than ten bytes")
     assert (answer.status, answer.headers["connection"]) == (503, "close")

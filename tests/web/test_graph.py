@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.graph_table import COLUMNS
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -22,7 +23,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench, tmp_path: Path) -> Starlette:
-    return build_app(bench.broker, (), data=tmp_path)
+    return build_app(DOOR(bench.broker), (), data=tmp_path)
 
 
 def write_hour(data: Path, hour: int, *calls: dict[str, Any]) -> None:

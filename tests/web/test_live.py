@@ -9,6 +9,7 @@ from raceway.errors import ForbiddenError
 from raceway.web import live as live_module
 from raceway.web.app import build_app
 from raceway.web.live import Live
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -19,7 +20,7 @@ def bench() -> Bench:
 
 
 def test_rates_are_those_of_the_last_second(bench: Bench) -> None:
-    live = Live(bench.broker)
+    live = Live(DOOR(bench.broker))
     bench.publish(bench.peer(), *(Message(b"a") for _ in range(7)))
     bench.loop.advance(1)
     live.sample()
@@ -34,7 +35,7 @@ def test_rates_are_those_of_the_last_second(bench: Bench) -> None:
 
 
 def test_rates_are_a_seconds_however_late_a_sample_comes(bench: Bench) -> None:
-    live = Live(bench.broker)
+    live = Live(DOOR(bench.broker))
     for took_s in (0.2, 4):
         bench.publish(bench.peer(), *(Message(b"a") for _ in range(8)))
         bench.loop.advance(took_s)
@@ -43,7 +44,7 @@ def test_rates_are_a_seconds_however_late_a_sample_comes(bench: Bench) -> None:
 
 
 def test_topics_have_a_rate_of_the_last_seconds(bench: Bench) -> None:
-    live = Live(bench.broker)
+    live = Live(DOOR(bench.broker))
     live.sample()
     bench.publish(bench.peer(), *(Message(b"a") for _ in range(20)))
     bench.loop.advance(10)
@@ -52,7 +53,7 @@ def test_topics_have_a_rate_of_the_last_seconds(bench: Bench) -> None:
 
 
 def test_no_more_samples_are_kept_than_a_chart_shows(bench: Bench) -> None:
-    live = Live(bench.broker)
+    live = Live(DOOR(bench.broker))
     for _ in range(live_module.KEPT_SAMPLES + 10):
         live.sample()
     assert len(live.samples) == live_module.KEPT_SAMPLES
@@ -60,7 +61,7 @@ def test_no_more_samples_are_kept_than_a_chart_shows(bench: Bench) -> None:
 
 def test_watchers_get_an_event_for_every_sample_until_it_ends(bench: Bench) -> None:
     async def watch() -> list[bytes]:
-        live, found = Live(bench.broker), list[bytes]()
+        live, found = Live(DOOR(bench.broker)), list[bytes]()
         async for event in live.events():
             found.append(event)
             assert live.watchers == 1
@@ -82,7 +83,7 @@ def test_whoever_may_not_look_any_more_is_told_nothing_more(bench: Bench) -> Non
             raise error
 
     async def watch() -> int:
-        live, count = Live(bench.broker), 0
+        live, count = Live(DOOR(bench.broker)), 0
         async for _ in live.events(may_go_on):
             count += 1
             asyncio.get_running_loop().call_soon(live.sample)
@@ -93,14 +94,14 @@ def test_whoever_may_not_look_any_more_is_told_nothing_more(bench: Bench) -> Non
 
 
 def test_too_many_watchers_are_refused(bench: Bench) -> None:
-    app = build_app(bench.broker, ())
+    app = build_app(DOOR(bench.broker), ())
     app.state.live.watchers = live_module.MAX_WATCHERS
     answer = ask(app, "/api/live")
     assert (answer.status, answer.json()["error"]["code"]) == (503, "busy")
 
 
 def test_history_and_overview_are_answered(bench: Bench) -> None:
-    app = build_app(bench.broker, ())
+    app = build_app(DOOR(bench.broker), ())
     app.state.live.sample()
     assert len(ask(app, "/api/history").json()["samples"]) == 1
     bench.broker.draining = True

@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.messages import PREVIEW_BYTES
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -18,7 +19,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 def publish(bench: Bench, *payloads: bytes) -> None:
@@ -73,7 +74,7 @@ def test_what_cannot_be_asked_is_refused(app: Starlette, path: str, status: int,
 
 
 def test_a_bus_with_an_admin_token_wants_it(bench: Bench) -> None:
-    guarded = build_app(bench.broker, (), "secret")
+    guarded = build_app(DOOR(bench.broker), (), "secret")
     publish(bench, b"1")
     for path in ("/api/messages", "/api/messages/0", "/api/messages/0/payload", "/api/tables/gold.x"):
         assert ask(guarded, path).status == 403

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from raceway.journal.contract import Health
 from raceway.web.metrics import COUNTERS, exposition
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message, new_id
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -19,7 +20,7 @@ def bench() -> Bench:
 
 def scraped(bench: Bench) -> dict[Sample, float]:
     bench.loop.settle()
-    families = text_string_to_metric_families(exposition(bench.broker).decode())
+    families = text_string_to_metric_families(exposition(DOOR(bench.broker).view).decode())
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
@@ -109,7 +110,7 @@ NOT_BASE = {
 
 def test_names_have_base_units_in_full(bench: Bench) -> None:
     bench.loop.settle()
-    families = list(text_string_to_metric_families(exposition(bench.broker).decode()))
+    families = list(text_string_to_metric_families(exposition(DOOR(bench.broker).view).decode()))
     assert len(families) > len(COUNTERS)
     for family in families:
         words = family.name.split("_")

@@ -15,13 +15,14 @@ from starlette.applications import Starlette
 from raceway.pipeline.progress import BatchTimes, Progress, TableProgress, write
 from raceway.web.app import build_app
 from raceway.web.pipeline import CELL, shown_cell
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> Starlette:
-    return build_app(Bench().broker, (), data=tmp_path)
+    return build_app(DOOR(Bench().broker), (), data=tmp_path)
 
 
 def write_table(data: Path, name: str, part: str, **columns: list[Any]) -> None:
@@ -82,7 +83,7 @@ def test_what_the_tables_lack_is_counted_by_the_bus(tmp_path: Path) -> None:
     bench.loop.settle()
     end = bench.journal.committed + 1
     write_progress(tmp_path, pid=1, state="stopped", position=end - 2)
-    assert ask(build_app(bench.broker, (), data=tmp_path), "/api/pipeline").json()["behind"] == 2
+    assert ask(build_app(DOOR(bench.broker), (), data=tmp_path), "/api/pipeline").json()["behind"] == 2
 
 
 def test_a_preview_shows_rows_of_the_newest_part(app: Starlette, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.subscribing import TOPIC, SubscribingBench
 from tests.web.asgi import Answer, ask
 
@@ -34,7 +35,7 @@ class Settling:
 
 @pytest.fixture
 def app(bench: SubscribingBench) -> ASGIApp:
-    return Settling(build_app(bench.broker, (), admin_token="secret"), bench)
+    return Settling(build_app(DOOR(bench.broker), (), admin_token="secret"), bench)
 
 
 def put(app: ASGIApp, path: str, body: object, token: str = "secret") -> Answer:

@@ -6,6 +6,7 @@ import pytest
 from starlette.applications import Starlette
 
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import Answer, ask
 
@@ -27,12 +28,12 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 @pytest.fixture
 def guarded(bench: Bench) -> Starlette:
-    return build_app(bench.broker, (), "s3cret")
+    return build_app(DOOR(bench.broker), (), "s3cret")
 
 
 def payloads(answer: Answer) -> list[bytes]:

@@ -4,6 +4,7 @@ import pytest
 from starlette.applications import Starlette
 
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.web.asgi import ask
 
@@ -15,7 +16,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Principal
 from raceway.web.app import build_app
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.web.asgi import Answer, ask
 
@@ -24,13 +25,13 @@ def asked(app: Starlette, who: str = "") -> Answer:
 
 
 def test_without_security_everybody_may_do_everything() -> None:
-    assert asked(build_app(Bench().broker, ())).json() == {
+    assert asked(build_app(DOOR(Bench().broker), ())).json() == {
         "security": "off", "principal": "anonymous:http", "is_known": False, "permissions": list(PERMISSIONS),
     }  # fmt: skip
 
 
 def test_the_administrators_token_opens_what_it_guards() -> None:
-    app = build_app(Bench().broker, (), "sesame")
+    app = build_app(DOOR(Bench().broker), (), "sesame")
     stranger, known = asked(app, "guess").json(), asked(app, "sesame").json()
     assert (stranger["security"], stranger["is_known"], stranger["permissions"]) == (
         "admin_token", False, ["Lookup", "Produce"],
@@ -39,7 +40,7 @@ def test_the_administrators_token_opens_what_it_guards() -> None:
 
 
 def test_with_security_each_token_says_who_and_what(broker: Broker) -> None:
-    app = build_app(broker, (), "sesame")
+    app = build_app(DOOR(broker), (), "sesame")
     assert asked(app).json() == {
         "security": "tokens", "principal": "anonymous:http", "is_known": False, "permissions": [],
     }  # fmt: skip
@@ -54,5 +55,5 @@ def test_with_security_each_token_says_who_and_what(broker: Broker) -> None:
 
 def test_a_token_that_is_not_good_is_no_session(broker: Broker) -> None:
     for bad in ("nonsense", token("reader", exp=1)):
-        answer = asked(build_app(broker, ()), bad)
+        answer = asked(build_app(DOOR(broker), ()), bad)
         assert (answer.status, answer.json()["error"]["code"]) == (401, "unauthenticated")

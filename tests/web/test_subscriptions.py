@@ -5,6 +5,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.metrics import exposition
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.subscribing import NAME, SubscribingBench
 from tests.web.asgi import ask
 
@@ -22,7 +23,7 @@ def bench() -> SubscribingBench:
 
 @pytest.fixture
 def app(bench: SubscribingBench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 def test_named_subscriptions_say_how_they_are(app: Starlette) -> None:
@@ -48,7 +49,7 @@ def test_figures_of_subscriptions_are_metrics(bench: SubscribingBench) -> None:
     bench.nack(0)
     bench.loop.advance(1.1)
     bench.settle()
-    lines = exposition(bench.broker).decode().splitlines()
+    lines = exposition(DOOR(bench.broker).view).decode().splitlines()
     assert 'raceway_subscription_lag{subscription="billing",topic="orders"} 2.0' in lines
     for name, value in {
         "raceway_subscriptions": 2,

@@ -5,6 +5,7 @@ from starlette.applications import Starlette
 
 from raceway.model.intents import Subscribe
 from raceway.web.app import build_app
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -16,7 +17,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def app(bench: Bench) -> Starlette:
-    return build_app(bench.broker, ())
+    return build_app(DOOR(bench.broker), ())
 
 
 def test_topics_are_found_by_a_part_of_their_name(bench: Bench, app: Starlette) -> None:

@@ -1,7 +1,8 @@
 """The bus: tables in memory, rows in the journal, one door for every wire. Sockets and protocols are unknown here.
 
 Read in this order:
-  door           what wires and web may ask (`broker.py`: the door, and how the parts below are joined)
+  door, view/    what wires and web may ask, and what they may look at
+  broker         performs what is asked, and joins the parts below; `steps`: what takes a while
   bus            what all parts share: settings, clock, journal, topics, peers
   topics, topic_records, routing      which topics there are, and who gets what
   publishing, producers, dedup, runs  a batch of messages from a peer to the journal and to its subscribers
@@ -12,5 +13,6 @@ Read in this order:
   registry/      schemas: subjects, versions, contracts of topics
   undelivered/   dead letters, undeliverable messages, and sending them again
   security/      principals, roles, tokens
+  reading, administration            stored messages for readers; what administrators ask
   metrics, logs, tracing, rates       counters, log records for peers, trace ids, rate limits
 """

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from raceway import config
+from raceway.broker.administration import AdministrationCalls
 from raceway.broker.bus import NO_SECURITY, Bus, Handler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
@@ -20,6 +21,7 @@ from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.table import QueueTable
+from raceway.broker.reading import Reading
 from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
@@ -29,6 +31,7 @@ from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_admin import TopicAdministration
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
+from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import Parking
 from raceway.errors import ForbiddenError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
@@ -123,6 +126,10 @@ class Broker(Bus):
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
         }
+        reading = Reading(self)
+        administration = AdministrationCalls(
+            self, reading, self.subscriptions, self.queues, records, self.topic_admin, self.subscription_admin
+        )
         self._calls: dict[type, Handler] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
@@ -141,7 +148,10 @@ class Broker(Bus):
             **self.subscription_admin.calls(),
             **self.topic_admin.calls(),
             **self.security.calls(self.changing),
+            **reading.calls(),
+            **administration.calls(),
             **SchemaCalls(self, self.schemas).calls(),
+            **Redrive(self, self.subscriptions).calls(),
         }
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The one door: wires ask the bus with `Door.perform` and look at it with `Door.view`.
+"""The one door: wires and web ask the bus with `Door.perform` and look at it with `Door.view`.
 
 An outcome may come before `perform` returns or at any time later, because a topic may be served by another process.
 Sessions must work with both. Outcomes of one peer come in the order of its intents.

@@ -117,6 +117,9 @@ class Peer:
     def announce(self, topic: str, payload: bytes) -> None:
         """Deliver a message of the broker itself (the audit stream)."""
 
+    def note_committed(self, topic: str, batch: Batch, rows: Sequence[int]) -> None:
+        """Take committed rows of a topic that this peer follows. Their offsets follow the previous ones."""
+
     def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
         """Deliver a log record that matches this peer's filter."""
 

@@ -1,6 +1,7 @@
 """The process that runs a bus: what `raceway serve` and `raceway up` start, and what a program embeds.
 
 process   build the parts, join them, run until told to stop
+bus       the broker and its door, and their start, upkeep and stop
 doors     open and close the doors of all wires
 tracking, exporting   trackers; traces to a collector
 lifeline, logs        memory reserve; log records

@@ -12,13 +12,12 @@ import picows
 import structlog
 
 from raceway import config
-from raceway.broker.broker import Broker
-from raceway.broker.door import Door
 from raceway.model.addresses import host_port
 from raceway.net.certificates import Certificates
 from raceway.net.connection import Connection, Gate
 from raceway.net.grpc import GrpcTcp
 from raceway.net.sockets import bind
+from raceway.server.bus import LocalBus
 from raceway.wires.danube.listen.gate import DanubeGate
 from raceway.wires.mb.listen.session import MbGate
 from raceway.wires.mb.listen.tcp import MbTcp
@@ -73,8 +72,7 @@ class Doors:
 
     def __init__(
         self,
-        broker: Broker,
-        door: Door,
+        bus: LocalBus,
         listen: config.Listen,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -82,14 +80,14 @@ class Doors:
         returns: ReturnPath | None = None,
         tracker_only: bool = False,
     ) -> None:
-        self._broker = broker
+        self._bus, door = bus, bus.door
         self._listen = listen
         self._loop = loop
         self._ports = ports(listen)
         self._mb = MbGate(door, listen)
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
-        self._zbus = ZbusGate(broker, listen, zbus_port, console, serves_queues=not tracker_only)
+        self._zbus = ZbusGate(bus.broker, listen, zbus_port, console, serves_queues=not tracker_only)
         self._danube = DanubeGate(door, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(
@@ -99,7 +97,7 @@ class Doors:
         self.certificates = Certificates(listen) if listen.tls_certificate else None
         self._servers: list[asyncio.Server] = []
         self._sweep_timers: dict[Gate[Any], asyncio.TimerHandle] = {}
-        broker.journal.pressure = self._pause
+        bus.on_pressure(self._pause)
 
     @property
     def administration(self) -> Administration:
@@ -135,21 +133,18 @@ class Doors:
         """Stop accepting connections; wait up to `drain_s` for open requests and pending output."""
         for server in self._servers:
             server.close()
-        self._broker.drain()
+        self._bus.drain()
         for gate in self._gates:
             gate.drain()
         try:
-            async with asyncio.timeout(self._broker.settings.drain_s):
+            async with asyncio.timeout(self._bus.door.runtime.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - journal and sessions have no common event to wait for
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            log.warning("drain timed out", open_requests=self._broker.correlation.expiring)
+            log.warning("drain timed out", open_requests=self._bus.expiring)
 
     def _is_busy(self) -> bool:
-        journal = self._broker.journal
-        if self._broker.correlation.expiring or journal.committed + 1 < journal.next_sequence:
-            return True
-        return not all(session.idle() for session in self._sessions())
+        return not (self._bus.is_settled() and all(session.idle() for session in self._sessions()))
 
     def close(self) -> None:
         """Close all connections."""
@@ -157,7 +152,7 @@ class Doors:
             timer.cancel()
         for session in self._sessions():
             session.flush()
-        self._broker.queues.flush()  # store cursors after everything that was delivered
+        self._bus.store_cursors()
         for session in self._sessions():
             session.close("server is shutting down")
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
 
 from raceway import config
-from raceway.broker.broker import Broker
 from raceway.errors import ConfigError
+from raceway.journal.contract import Journal
 from raceway.net.outgoing.allowed import AllowList, Target
 
 log = structlog.get_logger("raceway")
 
 
 @contextlib.asynccontextmanager
-async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowList) -> AsyncIterator[None]:
+async def exporting(
+    settings: config.Telemetry,
+    journal: Journal,
+    set_state: Callable[[str, str, Any | None], None],
+    clock_us: Callable[[], int],
+    allowed: AllowList,
+) -> AsyncIterator[None]:
     """Export traces during the context. OpenTelemetry is imported only if configured. Raises ConfigError."""
     if not settings.enabled:
         yield
@@ -28,7 +35,7 @@ async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowLi
         from raceway.telemetry.exporter import Exporter
     except ImportError as error:
         raise ConfigError("telemetry.enabled", f"{error}; install raceway[otel]") from error
-    exporter = Exporter(broker.journal, settings, broker.set_state, broker.clock_us)
+    exporter = Exporter(journal, settings, set_state, clock_us)
     task = asyncio.create_task(exporter.run())
     task.add_done_callback(_note_end)
     try:

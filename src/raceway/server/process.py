@@ -15,7 +15,6 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -23,14 +22,14 @@ import uvicorn
 import uvloop
 
 from raceway import config
-from raceway.broker.broker import Broker
 from raceway.broker.door import Door
-from raceway.journal import open_journal, wall_clock_us
+from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.model.addresses import host_port
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.sockets import bind
+from raceway.server.bus import local_bus
 from raceway.server.doors import Doors, ports, tracker_port
 from raceway.server.exporting import exporting
 from raceway.server.lifeline import Lifeline
@@ -98,30 +97,31 @@ async def _serve(
     settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline, beside: Beside | None = None
 ) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
-    lifeline.relief = broker.unfinished.relieve_half
-    door = Door(broker)
-    broker.offload = broker.catch_ups.offload = partial(_offload, loop)
+    bus = local_bus(settings, journal, loop)
+    door = bus.door
+    lifeline.relief = door.runtime.unfinished.relieve_half
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
     services = ServiceTable(
-        broker, door, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
+        bus.broker, door, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
     )  # fmt: skip
     returns = Returns(door, settings.seneca, loop, allowed, is_own)
-    doors = Doors(broker, door, settings.listen, loop, pins=services.pins, returns=returns)
-    console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
+    doors = Doors(bus, settings.listen, loop, pins=services.pins, returns=returns)
+    console = Console(
+        door, settings.security.admin_token, settings.listen, chosen["console"], services, Path(settings.journal.folder)
+    )
     services.open()
     await services.looked(LOOK_S)
     await doors.open()
     await console.open()
     renewing = _renewing(loop, settings.listen, doors)
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
-    ticks = _repeat(loop, 1.0, broker.tick)
+    ticks = _repeat(loop, 1.0, bus.tick)
     samples = _repeat(loop, settings.listen.http.live_ms / 1000, console.sample)
     async with (
         tracking(settings.listen, doors.administration, settings.dial.allow),
-        exporting(settings.telemetry, broker, allowed),
+        exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed),
     ):
         urls = _urls(settings.listen, chosen)
         with _announced(settings.journal, urls):
@@ -148,9 +148,9 @@ async def _serve(
 
 async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
-    lifeline.relief = broker.unfinished.relieve_half
-    doors = Doors(broker, Door(broker), settings.listen, loop, tracker_only=True)
+    bus = local_bus(settings, journal, loop)
+    lifeline.relief = bus.door.runtime.unfinished.relieve_half
+    doors = Doors(bus, settings.listen, loop, tracker_only=True)
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
@@ -168,20 +168,21 @@ class Console:
 
     def __init__(
         self,
-        broker: Broker,
+        door: Door,
+        admin_token: str,
         listen: config.Listen,
         port: int,
         services: ServiceTable | None = None,
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        self._streams = EventStreams(broker, listen.http)
-        hosts, token = (*listen.hosts, listen.host), broker.security.admin_token
-        app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
+        self._streams = EventStreams(door, listen.http)
+        hosts = (*listen.hosts, listen.host)
+        app = build_app(door, hosts, admin_token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, http=bounded_connection(broker, listen), ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, timeout_graceful_shutdown=1,
+            app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _QuietServer(settings)
         self._task: asyncio.Task[None] | None = None
@@ -283,13 +284,3 @@ def _write_private(file: Path, data: bytes) -> None:
     with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
         stream.write(data)
     staged.rename(file)
-
-
-def _offload(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-    """Run a function in another thread, then call back in the loop with its result or error."""
-
-    def finished(future: asyncio.Future[Any]) -> None:
-        if not future.cancelled():
-            then(future.exception() or future.result())
-
-    loop.run_in_executor(None, work).add_done_callback(finished)

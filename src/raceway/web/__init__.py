@@ -5,6 +5,7 @@ Read in this order:
   inputs, answers                query strings and bodies into records; errors into responses
   app            the application: all groups of routes, joined
   connection, guard, doorman     limits of a connection, cross-site requests, permissions
+  peer           the peer of a request: how a handler asks the bus (`broker/door.py`)
   asking         queries that take a while, run outside the event loop
   publishing, bodies             messages over HTTP: publish, request
   reading, event_streams, topic_rows   messages of a topic by offset, or live

@@ -1,17 +1,14 @@
-"""Shared parts of the console port's handlers: principal, error responses, waiting for commits."""
+"""Shared parts of the console port's handlers: principal, error responses."""
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from raceway.broker.broker import Broker
 from raceway.errors import (
     ForbiddenError,
     InUseError,
@@ -41,12 +38,8 @@ from raceway.errors import (
     UnknownQueueError,
     UnknownSchemaError,
 )
-from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
-from raceway.model.schemas import SchemaReference
 from raceway.model.security import ANONYMOUS, Principal
-
-T = TypeVar("T")
 
 # Key of the ASGI scope for the principal, set by the doorman.
 PRINCIPAL = "raceway.principal"
@@ -152,31 +145,3 @@ def token_of(request: Request) -> str:
 def address_of(request: Request) -> str:
     """Return the host that the request comes from."""
     return request.client.host if request.client is not None else ""
-
-
-async def definition_read(
-    broker: Broker, schema_type: str, definition: bytes, references: tuple[SchemaReference, ...] = ()
-) -> None:
-    """Wait until a large definition was parsed in a thread. Errors are raised by the call that uses it."""
-    reading = broker.schemas.maybe_read_aside(schema_type, definition, references)
-    if reading is not None:
-        await asyncio.wrap_future(reading)
-
-
-async def committed(broker: Broker) -> None:
-    """Wait for the commit of everything so far, before a success is reported. Raises UnavailableError."""
-    await stored(broker.journal.after_commit)
-
-
-async def stored(begin: Callable[[Done], T]) -> T:
-    """Call `begin` with a `done` callback, wait for the commit, and return its result. Raises the commit's error."""
-    done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
-
-    def tell(error: RacewayError | None) -> None:
-        if not done.done():  # the request may have been cancelled
-            done.set_result(error)
-
-    begun = begin(tell)
-    if (error := await done) is not None:
-        raise error
-    return begun

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.web.answers import refusal
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
@@ -48,7 +48,7 @@ WORDS = {
 
 
 def build_app(
-    broker: Broker,
+    door: Door,
     hosts: tuple[str, ...],
     admin_token: str = "",
     services: ServiceDirectory | None = None,
@@ -65,20 +65,18 @@ def build_app(
 
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
     """
-    streams = streams or EventStreams(broker, listen.http)
-    live, desk = Live(broker), QueryPool(broker.journal, data)
-
-    doorman = Doorman(broker.security, admin_token)
+    streams = streams or EventStreams(door, listen.http)
+    live, desk, doorman = Live(door), QueryPool(door.view, data), Doorman(door, admin_token)
     routes: list[WebRoute] = []
     # Messages come before topics, whose names may contain slashes.
     groups = [
-        HealthRoutes(broker, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),
-        LiveRoutes(live, broker.security), MessageRoutes(broker, desk, doorman, listen.http),
-        TopicRoutes(broker, live), GraphRoutes(broker, data, desk), PipelineRoutes(data, broker.journal, desk),
-        SubscriptionRoutes(broker, doorman), PolicyRoutes(broker), QueueRoutes(broker, doorman),
-        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(broker), RegistryRoutes(broker),
-        TopicReadRoutes(broker, listen.http, streams), PublishRoutes(broker, listen), RejectedRoutes(broker),
-        AsyncApiRoutes(broker, doors or {}), DocumentRoutes(routes),
+        HealthRoutes(door, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(door, admin_token),
+        LiveRoutes(live, door), MessageRoutes(door, desk, doorman, listen.http),
+        TopicRoutes(door, live), GraphRoutes(door, data, desk), PipelineRoutes(data, door, desk),
+        SubscriptionRoutes(door, doorman), PolicyRoutes(door), QueueRoutes(door, doorman),
+        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(door), RegistryRoutes(door),
+        TopicReadRoutes(door, listen.http, streams), PublishRoutes(door, listen), RejectedRoutes(door),
+        AsyncApiRoutes(door, doors or {}), DocumentRoutes(routes),
     ]  # fmt: skip
     routes += routes_of(groups)
     middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]

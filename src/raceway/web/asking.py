@@ -22,8 +22,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from raceway.broker.view import View
 from raceway.errors import BusyError
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal, SearchedRows
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, SearchedRows
 from raceway.journal.read.reader import Reader
 
 T = TypeVar("T")
@@ -37,9 +38,9 @@ PR_SET_PDEATHSIG = 1
 class QueryPool:
     """Runs queries, a few at a time. `data` is the folder of the journal, unused if that is in memory."""
 
-    def __init__(self, journal: Journal, data: Path | None) -> None:
-        self._journal = journal
-        self._folder = None if data is None or journal.health().durability == "memory" else data
+    def __init__(self, view: View, data: Path | None) -> None:
+        self._rows = view.rows
+        self._folder = None if data is None or view.health.now().journal.durability == "memory" else data
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="raceway-console")
         self._process: ProcessPoolExecutor | None = None
         self._waiting = 0
@@ -52,7 +53,7 @@ class QueryPool:
         """Return the result of `ask(journal, …)`, run in the other process. `ask` must be a module-level function;
         arguments and result are pickled. Raises BusyError if too many are waiting."""
         if self._folder is None:
-            return await self._submit(self._threads, partial(ask, self._journal, *args, **kwargs))
+            return await self._submit(self._threads, partial(ask, self._rows, *args, **kwargs))
         work = partial(_look, self._folder, partial(_called, ask, args, kwargs))
         try:
             return await self._submit(self._reader(), work)

@@ -17,8 +17,8 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway import __version__
-from raceway.broker.broker import Broker
-from raceway.broker.topics import Topic
+from raceway.broker.door import Door
+from raceway.broker.view.topics import KnownTopic
 from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_mb_topic, is_reserved
@@ -66,15 +66,15 @@ class AsyncQuery(msgspec.Struct, frozen=True, kw_only=True):
 class AsyncApiRoutes(Routes):
     """Handler of the document. `doors`: port numbers by name."""
 
-    def __init__(self, broker: Broker, doors: Mapping[str, int]) -> None:
-        self._broker = broker
+    def __init__(self, door: Door, doors: Mapping[str, int]) -> None:
+        self._view = door.view
         self._doors = {door: port for door, port in doors.items() if door in PROTOCOLS}
 
     @get("/asyncapi.json", LOOKUP, "door")
     async def document(self, request: Request, query: AsyncQuery) -> dict[str, Any]:
         """Topics and their schemas, as AsyncAPI."""
         limit = min(query.limit, TOPICS)
-        names = nsmallest(limit, (topic.name for topic in self._broker.topics if topic.name > query.after))
+        names = nsmallest(limit, (name for name in self._view.topics if name > query.after))
         document = self._document(request.url.hostname or "127.0.0.1", names)
         if len(names) == limit:
             document[MORE] = names[-1]
@@ -85,7 +85,8 @@ class AsyncApiRoutes(Routes):
         operations: dict[str, Any] = {}
         schemas = _Schemas()
         for name in names:
-            topic = self._broker.topics.own(name)
+            topic = self._view.topics.maybe(name)
+            assert topic is not None
             channels[name] = self._channel(topic, schemas)
             operations |= self._operations(topic)
         return {
@@ -105,8 +106,8 @@ class AsyncApiRoutes(Routes):
             "components": {"schemas": schemas},
         }
 
-    def _channel(self, topic: Topic, schemas: _Schemas) -> dict[str, Any]:
-        first, following = self._broker.journal.offsets(topic.name)
+    def _channel(self, topic: KnownTopic, schemas: _Schemas) -> dict[str, Any]:
+        first, following = self._view.topics.offsets(topic.name)
         channel: dict[str, Any] = {
             "address": topic.name,
             "messages": {"message": self._message(topic, schemas)},
@@ -117,9 +118,9 @@ class AsyncApiRoutes(Routes):
             channel["servers"] = [{"$ref": _pointer("servers", _server_name(door))} for door in servers]
         return channel
 
-    def _message(self, topic: Topic, schemas: _Schemas) -> dict[str, Any]:
-        bound = self._broker.schemas.topic_schema(topic)
-        version = None if bound.subject is None else self._broker.schemas.maybe_version(bound.subject, None)
+    def _message(self, topic: KnownTopic, schemas: _Schemas) -> dict[str, Any]:
+        bound = self._view.schemas.topic_schema(topic.name)
+        version = None if bound.subject is None else self._view.schemas.maybe_version(bound.subject, None)
         message: dict[str, Any] = {"name": topic.name}
         if version is None:
             return message
@@ -135,14 +136,14 @@ class AsyncApiRoutes(Routes):
             message["payload"] = {"$ref": _pointer("components", "schemas", key)}
         return message
 
-    def _operations(self, topic: Topic) -> dict[str, Any]:
+    def _operations(self, topic: KnownTopic) -> dict[str, Any]:
         channel, message = _pointer("channels", topic.name), _pointer("channels", topic.name, "messages", "message")
         shared = {"channel": {"$ref": channel}, "messages": [{"$ref": message}]}
         operations = {f"subscribe {topic.name}": {"action": "send", "summary": "To subscribers.", **shared}}
         if is_reserved(topic.name):  # only the bus itself publishes there
             return operations
         receive = {"action": "receive", "summary": "From publishers.", **shared}
-        if self._broker.has_responder(topic.name):
+        if self._view.topics.has_responder(topic.name):
             receive |= {"summary": "From publishers and requesters.", "reply": {"channel": {"$ref": channel}}}
         return {f"publish {topic.name}": receive} | operations
 
@@ -152,7 +153,7 @@ class AsyncApiRoutes(Routes):
             return None
         from raceway.schema.json_schema import JsonSchema
 
-        read = self._broker.schemas.ready(version)
+        read = self._view.schemas.ready(version)
         assert isinstance(read, JsonSchema)
         return read.document
 
@@ -161,7 +162,7 @@ def _server_name(door: str) -> str:
     return door.replace("+", "-")
 
 
-def _spells(door: str, topic: Topic) -> bool:
+def _spells(door: str, topic: KnownTopic) -> bool:
     if door.startswith("danube"):
         return True
     return bool(topic.public) and (not door.startswith("mb") or is_mb_topic(topic.public))

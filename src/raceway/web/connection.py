@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
-from raceway.broker.broker import Broker
 from raceway.errors import MalformedError
+from raceway.net.runtime import Runtime
 from raceway.net.unsent import unsent
 from raceway.web.answers import ABORT, UNSENT
 
 
 class BoundedConnection(HttpToolsProtocol):
-    broker: ClassVar[Broker]
+    runtime: ClassVar[Runtime]
     head_limit: ClassVar[int]
     head_s: ClassVar[float]
     max_connections: ClassVar[int]
@@ -39,7 +39,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         if self.max_connections and len(self.connections) > self.max_connections:
-            self.broker.meter.counts["connection.rejected"] += 1
+            self.runtime.counts["connection.rejected"] += 1
             self._refuse(503)
         else:
             self._await_head()
@@ -47,7 +47,7 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
-        self.broker.unfinished.release(self)
+        self.runtime.unfinished.release(self)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -65,7 +65,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _hold(self, size: int) -> None:
         if size != self._held:
             self._held = size
-            self.broker.unfinished.hold(self, size)
+            self.runtime.unfinished.hold(self, size)
 
     def give_way(self) -> None:
         """Refuse the unfinished request and close: the input budget is exceeded and this connection holds most."""
@@ -73,7 +73,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(503)
         else:
             self.transport.abort()
-        self.broker.unfinished.release(self)
+        self.runtime.unfinished.release(self)
 
     # ---- called by the parser ----------------------------------------------------------------------------------------
 
@@ -130,10 +130,10 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
 
-def bounded_connection(broker: Broker, listen: config.Listen) -> type[BoundedConnection]:
+def bounded_connection(runtime: Runtime, listen: config.Listen) -> type[BoundedConnection]:
     """Return a connection class with these limits, for uvicorn to instantiate."""
     bounds: dict[str, Any] = {
-        "broker": broker, "head_limit": listen.http.head_limit, "head_s": listen.head_s,
+        "runtime": runtime, "head_limit": listen.http.head_limit, "head_s": listen.head_s,
         "max_connections": listen.http.max_connections,
     }  # fmt: skip
     return type("BoundedConnection", (BoundedConnection,), bounds)

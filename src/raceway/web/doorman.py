@@ -13,63 +13,68 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from raceway.broker.security.security import Security
+from raceway.broker.door import Door
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
-from raceway.model.envelope import HTTP
+from raceway.model.intents import Identify, ProveAdministrator
 from raceway.model.security import OWNER, Principal
 from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
+from raceway.web.peer import ask
 from raceway.web.routing import NOT_THERE, Access, refused_by
 
 
 class Doorman:
     """Checks every request before its handler. `admin_token` is empty if the bus has none."""
 
-    def __init__(self, security: Security, admin_token: str) -> None:
-        self._security = security
+    def __init__(self, door: Door, admin_token: str) -> None:
+        self._door, self._permissions = door, door.view.permissions
         self._admin_token = admin_token
 
     @property
     def is_asking(self) -> bool:
         """Whether private routes are protected; then a queue's own token is not needed in addition."""
-        return self._security.enabled or bool(self._admin_token)
+        return self._permissions.enabled or bool(self._admin_token)
 
-    def check(self, request: Request, access: Access) -> None:
+    def maybe_queue_token(self, request: Request) -> str | None:
+        """Return the token that a queue's own is compared with; None if private routes are protected anyway."""
+        return None if self.is_asking else token_of(request)
+
+    async def check(self, request: Request, access: Access) -> None:
         """Check a request and store its principal in the scope. Raises ForbiddenError, UnauthenticatedError."""
         if access.scope == "everybody" or not self.is_asking:
             return
         token, address = token_of(request), address_of(request)
-        if self._is_owner(token, address):
+        if await self._is_owner(request, token, address):
             request.scope[PRINCIPAL] = OWNER
-        elif self._security.enabled:
-            self._check_token(request, token, address, access)
+        elif self._permissions.enabled:
+            await self._check_token(request, token, address, access)
         elif access.is_private:
             raise ForbiddenError("the token", "administer this bus")
 
     async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request without a matching route: 404, or a refusal."""
         try:
-            self.check(Request(scope), NOT_THERE)
+            await self.check(Request(scope), NOT_THERE)
         except RacewayError as error:
             await refused_by(refusal_of, error)(scope, receive, send)
         else:
             raise HTTPException(404)
 
-    def _is_owner(self, token: str, address: str) -> bool:
+    async def _is_owner(self, request: Request, token: str, address: str) -> bool:
         """Return whether this is the administrator's token. Raises TooManyFailuresError."""
-        if self._security.enabled and is_signed(token):
+        if self._permissions.enabled and is_signed(token):
             return False
-        return self._security.is_administrator(token.encode(), (self._admin_token,), address)
+        return await ask(self._door, request, ProveAdministrator(token, self._admin_token, address))
 
-    def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
+    async def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
         if self._admin_token and token and not is_signed(token):  # it was counted as a failure already
             raise UnauthenticatedError("the token is not valid")
-        principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode(), address)
+        principal = await ask(self._door, request, Identify(f"Bearer {token}" if token else None, address))
         request.scope[PRINCIPAL] = principal
         if access.scope != "known" and not self._allows(principal, access):
             raise ForbiddenError(str(principal), f"use this address: it needs the permission {access}")
 
     def _allows(self, principal: Principal, access: Access) -> bool:
         if access.scope == "topic":
-            return any(self._security.allows_somewhere(principal, each) for each in access.permissions)
-        return any(self._security.allows(principal, each, None) for each in access.permissions)
+            return any(self._permissions.allows_somewhere(principal, each) for each in access.permissions)
+        return any(self._permissions.allows(principal, each, None) for each in access.permissions)

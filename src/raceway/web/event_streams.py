@@ -11,22 +11,25 @@ until it is at the end. So a slow reader never costs more than `stream_bytes` of
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from raceway import config
-from raceway.broker.broker import Broker
-from raceway.broker.topics import Topic
-from raceway.errors import BusyError, RacewayError, TrimmedError, UnavailableError
-from raceway.model.envelope import PUBLISH, Batch
-from raceway.web.answers import ABORT, UNSENT, committed
-from raceway.web.topic_rows import Form, encode_line, place_of, read_rows, shown
+from raceway.broker.door import Door
+from raceway.broker.peers import Peer
+from raceway.errors import BusyError, RacewayError, TrimmedError
+from raceway.model.envelope import HTTP, PUBLISH, Batch
+from raceway.model.intents import Follow, Following, ReadRows, Unfollow
+from raceway.model.security import OWNER
+from raceway.net.ids import random_id
+from raceway.web.answers import ABORT, UNSENT
+from raceway.web.peer import performed
+from raceway.web.topic_rows import Form, encode_line, place_of, shown
 
 # Rows of one read from the journal: other streams wait for the same threads.
 READ_ROWS = 200
@@ -45,16 +48,16 @@ class ShownCommit(NamedTuple):
 class EventStream:
     """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic."""
 
-    def __init__(self, topics: Sequence[Topic], begin: Sequence[int], form: Form, limit: int) -> None:
+    def __init__(self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int) -> None:
         self.topics, self.form = tuple(topics), form
         self.edges = dict(zip(topics, begin, strict=True))
         self.closed = False
         self.changed = asyncio.Event()
         self._sent = dict(self.edges)
-        self._waiting: deque[tuple[Topic, ShownCommit]] = deque()
+        self._waiting: deque[tuple[str, ShownCommit]] = deque()
         self._waiting_bytes, self._limit = 0, limit
 
-    def offer(self, topic: Topic, first: int, show: Callable[[Form], ShownCommit]) -> None:
+    def offer(self, topic: str, first: int, show: Callable[[Form], ShownCommit]) -> None:
         """Take committed rows from `first` on, if they are the next ones and there is room."""
         edge = self.edges[topic]
         if first < edge:  # earlier rows could not be stored: their offsets are assigned again
@@ -71,7 +74,7 @@ class EventStream:
         taken, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
         return b"".join([self.events(topic, new.rows, new.stop) for topic, new in taken])
 
-    def events(self, topic: Topic, rows: Sequence[tuple[int, bytes]], stop: int) -> bytes:
+    def events(self, topic: str, rows: Sequence[tuple[int, bytes]], stop: int) -> bytes:
         events = []
         for offset, data in rows:
             self._sent[topic] = offset + 1
@@ -79,9 +82,9 @@ class EventStream:
         self._sent[topic] = stop
         return b"".join(events)
 
-    def gap(self, topic: Topic, first: int) -> bytes:
+    def gap(self, topic: str, first: int) -> bytes:
         """Return a gap event for rows that are lost, and continue after them."""
-        facts = {"topic": topic.name, "from": self.edges[topic], "next": first}
+        facts = {"topic": topic, "from": self.edges[topic], "next": first}
         self.edges[topic] = self._sent[topic] = first
         return b"event: gap\nid: %b\ndata: %b\n\n" % (self.place(), encode_line(facts))
 
@@ -94,27 +97,33 @@ class EventStream:
 
 
 class Tail:
-    """A `Reader` of one topic for all its streams; `end` is the offset after the last committed row."""
+    """The end of one topic, for all its streams; `end` is the offset after the last committed row, None at first."""
 
-    def __init__(self, topic: Topic, end: int) -> None:
-        self.topic, self.end = topic, end
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.end: int | None = None
         self.streams: list[EventStream] = []
+
+    def followed(self, outcome: Following | RacewayError) -> None:
+        """Set the end, unless rows were committed in the meantime."""
+        assert isinstance(outcome, Following)
+        if self.end is None:
+            self.end = outcome.end
+        for stream in self.streams:
+            stream.changed.set()
 
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         first = batch.item("offset", rows[0])
-        self.end = first + len(rows)
+        end = self.end = first + len(rows)
         made: dict[Form, ShownCommit] = {}
 
         def show(form: Form) -> ShownCommit:
             if form not in made:
-                made[form] = _shown(batch, rows, form, self.end)
+                made[form] = _shown(batch, rows, form, end)
             return made[form]
 
         for stream in self.streams:
             stream.offer(self.topic, first, show)
-
-    def withdrawn(self, batch: Batch, row: int) -> None:
-        """Do nothing: uncommitted rows were not shown."""
 
 
 def _shown(batch: Batch, rows: Sequence[int], form: Form, stop: int) -> ShownCommit:
@@ -131,13 +140,28 @@ def _columns(batch: Batch, row: int) -> dict[str, Any]:
     return found | {"hops": [msgspec.to_builtins(hop) for hop in found["hops"]]}
 
 
+class StreamsPeer(Peer):
+    """The peer that follows topics for all streams. Whether a caller may read a topic is checked before."""
+
+    wire: ClassVar[bytes] = HTTP
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(random_id().decode(), door.runtime.clock_us())
+        self.principal = OWNER
+        self.tails: dict[str, Tail] = {}
+
+    def note_committed(self, topic: str, batch: Batch, rows: Sequence[int]) -> None:
+        self.tails[topic].committed(batch, rows)
+
+
 class EventStreams:
-    def __init__(self, broker: Broker, settings: config.HttpDoorSettings) -> None:
-        self._broker, self.settings = broker, settings
-        self._tails: dict[Topic, Tail] = {}
+    def __init__(self, door: Door, settings: config.HttpDoorSettings) -> None:
+        self._door, self.settings = door, settings
+        self._peer = StreamsPeer(door)
+        self._tails = self._peer.tails
         self._open: set[EventStream] = set()
 
-    def open(self, topics: Sequence[Topic], begin: Sequence[int], form: Form) -> EventStream:
+    def open(self, topics: Sequence[str], begin: Sequence[int], form: Form) -> EventStream:
         """Open a stream. Raises BusyError."""
         if len(self._open) >= self.settings.max_streams:
             raise BusyError(f"{len(self._open)} event streams are open (listen.http.max_streams)")
@@ -145,8 +169,8 @@ class EventStreams:
         for topic in topics:
             tail = self._tails.get(topic)
             if tail is None:
-                tail = self._tails[topic] = Tail(topic, self._broker.journal.offsets(topic.name)[1])
-                self._broker.readers.add(topic, tail)
+                tail = self._tails[topic] = Tail(topic)
+                self._door.perform(self._peer, Follow(topic), tail.followed)
             tail.streams.append(stream)
         self._open.add(stream)
         return stream
@@ -157,11 +181,11 @@ class EventStreams:
             tail = self._tails[topic]
             tail.streams.remove(stream)
             if not tail.streams:
-                self._broker.readers.remove(topic, tail)
+                self._door.perform(self._peer, Unfollow(topic))
                 del self._tails[topic]
 
     def note_stalled(self) -> None:
-        self._broker.meter.counts["bus.slow_closed"] += 1
+        self._door.runtime.counts["bus.slow_closed"] += 1
 
     def close(self) -> None:
         """End all streams, for the shutdown. Readers reconnect later."""
@@ -180,8 +204,8 @@ class EventStreams:
             else:
                 yield await self._wait(stream)
 
-    def _maybe_behind(self, stream: EventStream) -> Topic | None:
-        return next((topic for topic in stream.topics if stream.edges[topic] < self._tails[topic].end), None)
+    def _maybe_behind(self, stream: EventStream) -> str | None:
+        return next((topic for topic in stream.topics if stream.edges[topic] < (self._tails[topic].end or 0)), None)
 
     async def _wait(self, stream: EventStream) -> bytes:
         try:
@@ -190,35 +214,28 @@ class EventStreams:
             return b":\n\n"
         return b""
 
-    async def _catch_up(self, stream: EventStream, topic: Topic) -> bytes:
-        """Return the next rows from the journal as events, after waiting for the commit if needed."""
-        edge, end = stream.edges[topic], self._tails[topic].end
+    async def _catch_up(self, stream: EventStream, topic: str) -> bytes:
+        """Return the next rows from the journal as events."""
+        edge, end = stream.edges[topic], self._tails[topic].end or 0
         try:
-            found = await asyncio.to_thread(self._read, topic, edge, stream.form)
-            if found is None:
-                with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
-                    await committed(self._broker)
-                found = await asyncio.to_thread(self._read, topic, edge, stream.form)
+            wanted = ReadRows(topic, edge, READ_ROWS, self.settings.stream_bytes)
+            rows = (await performed(self._door, self._peer, wanted)).rows
         except TrimmedError as error:
             return stream.gap(topic, error.first)
-        if found is None:  # damaged
+        if not rows:  # damaged
             return stream.gap(topic, end)
-        if isinstance(found, int):
-            return stream.gap(topic, found)
+        if rows[0]["offset"] > edge:
+            return stream.gap(topic, rows[0]["offset"])
+        found = await asyncio.to_thread(_encoded, rows, edge, stream.form)
         stream.edges[topic] = found.stop
         return stream.events(topic, found.rows, found.stop)
 
-    def _read(self, topic: Topic, offset: int, form: Form) -> ShownCommit | int | None:
-        """Read rows up to the first gap; return the first remaining offset if there is a gap here, None if nothing is
-        left. Runs in another thread."""
-        rows = read_rows(self._broker.journal, topic, offset, READ_ROWS, self.settings.stream_bytes)
-        if not rows:
-            return None
-        if rows[0]["offset"] > offset:
-            return int(rows[0]["offset"])
-        rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
-        lines = [(row["offset"], encode_line(shown(row, form))) for row in rows if row["kind"] == PUBLISH.decode()]
-        return ShownCommit(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
+
+def _encoded(rows: list[dict[str, Any]], offset: int, form: Form) -> ShownCommit:
+    """Encode the publishes among rows from an offset on, up to the first gap."""
+    rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
+    lines = [(row["offset"], encode_line(shown(row, form))) for row in rows if row["kind"] == PUBLISH.decode()]
+    return ShownCommit(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
 
 
 class EventResponse(Response):

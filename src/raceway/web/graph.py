@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
+from raceway.broker.view import View
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Flows, recent_flows
 from raceway.web.asking import QueryPool
@@ -44,8 +45,8 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class GraphRoutes(Routes):
-    def __init__(self, broker: Broker, data: Path | None, desk: QueryPool) -> None:
-        self._broker, self._data, self._desk = broker, data, desk
+    def __init__(self, door: Door, data: Path | None, desk: QueryPool) -> None:
+        self._view, self._data, self._desk = door.view, data, desk
 
     @get("/api/graph", LOOKUP, "bus")
     async def graph(self, query: GraphQuery) -> Graph:
@@ -53,24 +54,21 @@ class GraphRoutes(Routes):
         folder = await self._desk.run(partial(maybe_folder, self._data))
         if query.source == "journal":
             flows = await self._desk.look(recent_flows, query.rows, query.limit)
-            return Graph(flows, _listeners(self._broker, flows, query.limit), folder is not None)
+            return Graph(flows, _listeners(self._view, flows, query.limit), folder is not None)
         if folder is None:
             raise UnknownTableError(TABLE)
         return Graph(await self._desk.run(partial(flows_of_table, folder, query.limit)), [], True)
 
 
-def _listeners(broker: Broker, flows: Flows, limit: int) -> list[Listener]:
+def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
     found: dict[tuple[str, str, str], None] = {}
-    for name in dict.fromkeys(source.topic for source in flows.sources):
-        topic = broker.topics.maybe_exact(name)
-        if topic is None:
-            continue
-        listening = {party.id for _, peers in broker.routing.route(topic).copies for party in peers}
-        for peer in broker.peers:
-            if peer.id in listening:
-                found[name, peer.name or peer.id, peer.wire.decode()] = None
-    for subscription in broker.subscriptions:
-        if any(subscription.topic.name == source.topic for source in flows.sources):
-            for consumer in subscription.status().consumers:
-                found[subscription.topic.name, consumer, "danube"] = None
+    names = dict.fromkeys(source.topic for source in flows.sources)
+    for name in names:
+        for peer in view.topics.peers(name):
+            if peer.role == "listens":
+                found[name, peer.name or peer.id, peer.wire] = None
+    for topic, name in view.subscriptions.names():
+        if topic in names:
+            for consumer in view.subscriptions.status(topic, name).consumers:
+                found[topic, consumer, "danube"] = None
     return [Listener(*key) for key in list(found)[:limit]]

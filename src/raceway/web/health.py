@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from raceway import __version__
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.errors import JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
@@ -43,8 +43,8 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class HealthRoutes(Routes):
-    def __init__(self, broker: Broker, services: ServiceDirectory | None, data: Path | None, desk: QueryPool) -> None:
-        self._broker, self._services, self._data, self._desk = broker, services, data, desk
+    def __init__(self, door: Door, services: ServiceDirectory | None, data: Path | None, desk: QueryPool) -> None:
+        self._view, self._services, self._data, self._desk = door.view, services, data, desk
 
     @get("/healthz", OPEN, "bus")
     async def alive(self) -> Alive:
@@ -54,14 +54,14 @@ class HealthRoutes(Routes):
     @get("/readyz", OPEN, "bus", statuses=(200, 503))
     async def ready(self) -> Answered[Ready]:
         """Check whether traffic may be sent here."""
-        health = self._broker.journal.health()
-        status = "draining" if self._broker.draining else health.status
-        return Answered(Ready(status, health.reason, health.warnings), 200 if status == "ok" else 503)
+        health = self._view.health.now()
+        ready = Ready(health.status, health.journal.reason, health.journal.warnings)
+        return Answered(ready, 200 if health.status == "ok" else 503)
 
     @get("/metrics", OPEN, "bus", media_type=TEXT)
     async def metrics(self) -> Response:
         """Metrics for Prometheus."""
-        content = exposition(self._broker, self._services)
+        content = exposition(self._view, self._services)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @get("/api/journal", LOOKUP, "bus")
@@ -70,7 +70,7 @@ class HealthRoutes(Routes):
         return await self._desk.run(self._look)
 
     def _look(self) -> JournalHealth:
-        health = self._broker.journal.health()
+        health = self._view.health.now().journal
         if self._data is None or health.durability == "memory":
             return JournalHealth(health, "", [])
         try:

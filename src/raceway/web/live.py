@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
-from raceway.broker.broker import Broker
-from raceway.broker.security.security import Security
-from raceway.broker.subscriptions.durable import DurableSubscription
+from raceway.broker.door import Door
+from raceway.broker.view.health import Counts
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
 from raceway.web.answers import principal_of
@@ -81,19 +80,19 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Live:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._began_us = broker.clock_us()
-        self._before, self._before_us = self._counted(), self._began_us
+    def __init__(self, door: Door) -> None:
+        self._view, self._clock_us = door.view, door.runtime.clock_us
+        self._began_us = self._clock_us()
+        self._before, self._before_us = _summed(self._view.health.counts()), self._began_us
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
-        self._offsets: deque[tuple[int, dict[str, int]]] = deque(maxlen=TOPIC_SAMPLES)
+        self._offsets: deque[tuple[int, dict[str, int], int]] = deque(maxlen=TOPIC_SAMPLES)
         self._ticks = 0
         self._next = asyncio.Event()
         self.watchers = 0
         self.closed = False
 
     def sample(self) -> None:
-        now_us, counted = self._broker.clock_us(), self._counted()
+        now_us, counted = self._clock_us(), _summed(self._view.health.counts())
         wires, others = self._before
         took_s = max(now_us - self._before_us, LEAST_US) / 1_000_000
         self.samples.append(
@@ -105,7 +104,7 @@ class Live:
         )
         self._before, self._before_us = counted, now_us
         if self._ticks % TOPIC_EVERY == 0:
-            self._offsets.append((now_us, dict(self._broker.journal.state.next_offsets)))
+            self._offsets.append((now_us, *self._view.topics.next_offsets()))
         self._ticks += 1
         self._wake()
 
@@ -118,29 +117,28 @@ class Live:
         """Return the recent rate of publishes and requests a second."""
         if not self._offsets:
             return 0.0
-        then_us, offsets = self._offsets[0]
-        state = self._broker.journal.state
-        gained = state.next_offset(topic) - offsets.get(topic, state.unseen)
-        return round(gained * 1e6 / max(self._broker.clock_us() - then_us, 1_000_000), 1)
+        then_us, offsets, unseen = self._offsets[0]
+        gained = self._view.topics.next_offset(topic) - offsets.get(topic, unseen)
+        return round(gained * 1e6 / max(self._clock_us() - then_us, 1_000_000), 1)
 
     def overview(self) -> Overview:
-        broker, last = self._broker, self.samples[-1] if self.samples else None
-        health, counts = broker.journal.health(), broker.meter.counts
-        totals, (delivered, size, errors) = self._counted()
+        view, last, now_us = self._view, self.samples[-1] if self.samples else None, self._clock_us()
+        health, counts = view.health.now(), view.health.counts()
+        totals, (delivered, size, errors) = _summed(counts)
         kinds: dict[str, int] = {}
-        for (_, kind), count in broker.meter.messages.items():
+        for (_, kind), count in counts.messages.items():
             kinds[kind] = kinds.get(kind, 0) + count
         return Overview(
-            version=__version__, time_us=broker.clock_us(), uptime_s=(broker.clock_us() - self._began_us) // 1_000_000,
-            status="draining" if broker.draining else health.status, reason=health.reason,
+            version=__version__, time_us=now_us, uptime_s=(now_us - self._began_us) // 1_000_000,
+            status=health.status, reason=health.journal.reason,
             rates=last.wires if last else dict.fromkeys(totals, 0), rates_us=last.time_us if last else 0,
             totals=totals, kinds=kinds,
             delivered=delivered, delivered_rate=last.delivered if last else 0, bytes=size, errors=errors,
-            peers=len(broker.peers), topics=len(broker.topics), subscriptions=len(broker.subscriptions),
-            blocked=sum(isinstance(each, DurableSubscription) and each.poisoned > 0 for each in broker.subscriptions),
-            queues=sum(1 for _ in broker.queues), open_requests=len(broker.correlation),
-            dead_letters=counts["bus.dead_letters"], undeliverable=counts["bus.undeliverable"],
-            committed=broker.journal.committed, journal_bytes=health.bytes, warnings=health.warnings,
+            peers=len(view.peers), topics=len(view.topics), subscriptions=len(view.subscriptions),
+            blocked=view.subscriptions.blocked(), queues=len(view.queues),
+            open_requests=view.health.gauges().open_requests,
+            dead_letters=counts.named["bus.dead_letters"], undeliverable=counts.named["bus.undeliverable"],
+            committed=health.committed, journal_bytes=health.journal.bytes, warnings=health.journal.warnings,
         )  # fmt: skip
 
     async def events(self, may_go_on: Callable[[], None] = lambda: None) -> AsyncIterator[bytes]:
@@ -161,20 +159,19 @@ class Live:
         self._next.set()
         self._next = asyncio.Event()
 
-    def _counted(self) -> tuple[dict[str, int], tuple[int, int, int]]:
-        meter = self._broker.meter
-        wires = dict.fromkeys(WIRES, 0)
-        for (wire, _), count in meter.messages.items():
-            wires[wire.decode()] = wires.get(wire.decode(), 0) + count
-        errors = sum(
-            meter.counts[name] for name in ("router.message.error", "router.response.error", "router.request.timeout")
-        )
-        return wires, (meter.counts["bus.delivered"], meter.counts["bus.bytes"], errors)
+
+def _summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
+    """Return messages received by wire; copies delivered, bytes, errors."""
+    wires, named = dict.fromkeys(WIRES, 0), counts.named
+    for (wire, _), count in counts.messages.items():
+        wires[wire.decode()] = wires.get(wire.decode(), 0) + count
+    errors = named["router.message.error"] + named["router.response.error"] + named["router.request.timeout"]
+    return wires, (named["bus.delivered"], named["bus.bytes"], errors)
 
 
 class LiveRoutes(Routes):
-    def __init__(self, live: Live, security: Security) -> None:
-        self._live, self._security = live, security
+    def __init__(self, live: Live, door: Door) -> None:
+        self._live, self._permissions = live, door.view.permissions
 
     @get("/api/overview", LOOKUP, "bus")
     async def overview(self) -> Overview:
@@ -194,7 +191,7 @@ class LiveRoutes(Routes):
         principal = principal_of(request)
 
         def may_go_on() -> None:
-            self._security.check(principal, "Lookup")
+            self._permissions.check(principal, "Lookup")
 
         # Proxies must not buffer events.
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.errors import MalformedError, TrimmedError, UnknownError, UnknownMessageError, UnknownTopicError
 from raceway.journal.contract import SearchedRows
 from raceway.journal.query.search import LARGEST, Criteria, search
@@ -120,8 +120,8 @@ class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageRoutes(Routes):
-    def __init__(self, broker: Broker, desk: QueryPool, doorman: Doorman, settings: config.HttpDoorSettings) -> None:
-        self._broker, self._desk, self._doorman, self._settings = broker, desk, doorman, settings
+    def __init__(self, door: Door, desk: QueryPool, doorman: Doorman, settings: config.HttpDoorSettings) -> None:
+        self._view, self._desk, self._doorman, self._settings = door.view, desk, doorman, settings
 
     @get("/api/messages", CONSUME_ALL, "messages")
     async def messages(self, query: SearchQuery) -> Page:
@@ -143,11 +143,11 @@ class MessageRoutes(Routes):
     @get("/api/topics/{name:path}/messages", CONSUME_ALL, "topics")
     async def latest(self, name: str, query: LatestQuery) -> Latest:
         """The latest publishes and requests of a topic."""
-        topic = self._broker.topics.maybe_get(name)
+        topic = self._view.topics.maybe(name)
         if topic is None:
             raise UnknownTopicError(name)
-        names = [each.name for each in topic.partitions or (topic,) if each.name not in self._hidden()]
-        kept = {name: self._broker.journal.offsets(name) for name in names}
+        names = [each for each in topic.parts if each not in self._hidden()]
+        kept = {name: self._view.topics.offsets(name) for name in names}
         messages = await self._desk.look(_latest, kept, query.limit)
         return Latest(messages, sum(end - first for first, end in kept.values()))
 
@@ -157,27 +157,25 @@ class MessageRoutes(Routes):
         topic, limit = query.topic, self._settings.trace_rows
         trace, searched = await self._desk.look(
             _search, id, min(query.rows or limit, limit), query.since_us, query.until_us,
-            None if topic is None else (topic, self._broker.journal.offsets(topic)[1]),
+            None if topic is None else (topic, self._view.topics.offsets(topic)[1]),
         )  # fmt: skip
-        principal = principal_of(request)
+        principal, permissions = principal_of(request), self._view.permissions
         if trace is not None:
             trace = self._allowed(principal, trace)
         if trace is None:
-            sees_all = not self._broker.security.enabled or self._broker.security.allows(principal, "Consume", None)
+            sees_all = not permissions.enabled or permissions.allows(principal, "Consume", None)
             raise UnknownTraceError(f"{id} ({searched:,} rows searched)" if sees_all else id)
         return trace
 
     def _allowed(self, principal: Principal, trace: Trace) -> Trace | None:
-        security = self._broker.security
-        if not security.enabled:
+        permissions = self._view.permissions
+        if not permissions.enabled:
             return trace
-        spans = [span for span in trace.spans if security.allows(principal, "Consume", span.topic)]
+        spans = [span for span in trace.spans if permissions.allows(principal, "Consume", span.topic)]
         return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
 
     def _hidden(self) -> frozenset[str]:
-        if self._doorman.is_asking:
-            return frozenset()
-        return frozenset(name for name, record, _ in self._broker.queues if record.token)
+        return frozenset() if self._doorman.is_asking else self._view.queues.guarded()
 
     async def _read(self, position: str) -> dict[str, Any]:
         row = await self._desk.look(_row, position)

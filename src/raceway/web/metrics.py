@@ -1,4 +1,4 @@
-"""Metrics in Prometheus format, collected from the broker and the journal on each scrape."""
+"""Metrics in Prometheus format, collected on each scrape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
-from raceway.broker.broker import Broker
+from raceway.broker.view import View
 from raceway.web.seneca import ServiceDirectory
 
 # Prometheus name to the meter's name, which follows MB, and help text. Labels are few and fixed.
@@ -101,59 +101,58 @@ FURTHEST = 100
 class BusCollector:
     """Collector that reads all metrics on each scrape; nothing is kept between scrapes."""
 
-    def __init__(self, broker: Broker, services: ServiceDirectory | None) -> None:
-        self._broker, self._services = broker, services
+    def __init__(self, view: View, services: ServiceDirectory | None) -> None:
+        self._view, self._services = view, services
 
     def collect(self) -> Iterable[Metric]:
-        broker, counts = self._broker, self._broker.meter.counts
+        view, counts, gauges = self._view, self._view.health.counts(), self._view.health.gauges()
         messages = CounterMetricFamily("raceway_messages", "Messages received.", labels=("wire", "kind"))
-        for (wire, kind), count in broker.meter.messages.items():
+        for (wire, kind), count in counts.messages.items():
             messages.add_metric((wire.decode(), kind), count)
         yield messages
         for name, (key, help_text) in COUNTERS.items():
-            yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
+            yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts.named[key])
         violations = CounterMetricFamily(
             "raceway_schema_violations",
             "Messages that violate the schema policy of their topic.",
             labels=("policy", "rule"),
         )
-        for (policy, rule), count in broker.schema_violations.items():
+        for (policy, rule), count in counts.violations.items():
             violations.add_metric((policy, rule), count)
         yield violations
-        guesses = broker.security.guesses
-        yield CounterMetricFamily("raceway_token_failures", "Invalid tokens.", value=guesses.failed)
+        yield CounterMetricFamily("raceway_token_failures", "Invalid tokens.", value=counts.failed_tokens)
         yield CounterMetricFamily(
             "raceway_token_failures_refused",
             "Tokens refused because of too many invalid ones before.",
-            value=guesses.refused,
+            value=counts.refused_tokens,
         )
-        yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
+        yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(view.peers))
         yield GaugeMetricFamily(
-            "raceway_unfinished_bytes", "Buffered input of unfinished messages.", value=broker.unfinished.total
+            "raceway_unfinished_bytes", "Buffered input of unfinished messages.", value=gauges.unfinished_bytes
         )
         yield GaugeMetricFamily(
             "raceway_subscribers_behind",
             "Subscribers that are catching up from the journal.",
-            value=broker.catch_ups.count + len(broker.credits.behind),
+            value=gauges.subscribers_behind,
         )
-        yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
+        yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(view.topics))
         yield GaugeMetricFamily(
-            "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
+            "raceway_open_requests", "Requests that wait for an answer.", value=gauges.open_requests
         )
         yield GaugeMetricFamily(
             "raceway_handed_requests",
             "Requests delivered to zbus consumers and not answered.",
-            value=len(broker.replies),
+            value=gauges.handed_requests,
         )
-        yield from self._subscriptions()
+        yield from self._subscriptions(gauges.producers)
         yield from self._seneca()
         yield from self._journal()
 
-    def _subscriptions(self) -> Iterable[Metric]:
+    def _subscriptions(self, producers: int) -> Iterable[Metric]:
         """Yield totals, and the lag by name of the subscriptions that are furthest behind: there may be thousands."""
-        rows = [subscription.status() for subscription in self._broker.subscriptions]
+        rows = list(self._view.subscriptions)
         yield GaugeMetricFamily("raceway_subscriptions", "Subscriptions by name.", value=len(rows))
-        yield GaugeMetricFamily("raceway_producers", "Producers.", value=len(self._broker.producers))
+        yield GaugeMetricFamily("raceway_producers", "Producers.", value=producers)
         for name, help_text in STANDING.items():
             total = sum(getattr(row, name) for row in rows)
             yield GaugeMetricFamily(f"raceway_subscriptions_{name}", help_text, value=total)
@@ -174,13 +173,13 @@ class BusCollector:
         yield found
 
     def _journal(self) -> Iterable[Metric]:
-        journal = self._broker.journal
-        health = journal.health()
+        bus = self._view.health.now()
+        health = bus.journal
         writable = GaugeMetricFamily("raceway_journal_writable", "1 while the journal accepts writes.")
         writable.add_metric((), health.status == "ok")
         yield writable
         committed = CounterMetricFamily("raceway_journal_committed_rows", "Rows committed, by position.")
-        committed.add_metric((), journal.committed + 1)
+        committed.add_metric((), bus.committed + 1)
         yield committed
         for name, value in msgspec.structs.asdict(health).items():
             if isinstance(value, int) and name != "committed":
@@ -195,7 +194,7 @@ def _health_gauge(name: str, value: int) -> Metric:
     return GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=figure)
 
 
-def exposition(broker: Broker, services: ServiceDirectory | None = None) -> bytes:
+def exposition(view: View, services: ServiceDirectory | None = None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BusCollector(broker, services))
+    registry.register(BusCollector(view, services))
     return generate_latest(registry)

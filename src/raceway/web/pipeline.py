@@ -16,8 +16,8 @@ import msgspec
 import pyarrow.parquet as pq
 from msgspec import Meta
 
+from raceway.broker.door import Door
 from raceway.errors import UnknownTableError
-from raceway.journal.contract import Journal
 from raceway.journal.lock import is_alive
 from raceway.web.asking import QueryPool
 from raceway.web.routing import CONSUME_ALL, LOOKUP, Routes, get
@@ -97,13 +97,13 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class PipelineRoutes(Routes):
-    def __init__(self, data: Path | None, journal: Journal, desk: QueryPool) -> None:
-        self._data, self._journal, self._desk = data, journal, desk
+    def __init__(self, data: Path | None, door: Door, desk: QueryPool) -> None:
+        self._data, self._health, self._desk = data, door.view.health, desk
 
     @get("/api/pipeline", LOOKUP, "pipeline")
     async def progress(self) -> Pipeline:
         """Progress of the pipeline, and its tables."""
-        return await self._desk.run(partial(_pipeline, self._data, self._journal.committed + 1))
+        return await self._desk.run(partial(_pipeline, self._data, self._health.now().committed + 1))
 
     @get("/api/tables/{name}", CONSUME_ALL, "pipeline")
     async def preview(self, name: str, query: TableQuery) -> Preview:

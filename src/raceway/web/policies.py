@@ -15,13 +15,14 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.broker import Broker
-from raceway.errors import InvalidValueError, UnknownTopicError
+from raceway.broker.door import Door
+from raceway.errors import InvalidValueError
+from raceway.model.intents import DeliverySettings, ReadDelivery, ReadLimits, ResetDelivery, SetDelivery, SetLimits
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies, SubscriptionType
-from raceway.web.answers import committed, principal_of
+from raceway.web.answers import principal_of
 from raceway.web.inputs import read_json
+from raceway.web.peer import ask
 from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, Routes, delete, get, put
-from raceway.web.topic_rows import topic_name
 
 NAMESPACE, TOPIC = "/api/policies/namespaces/{name}", "/api/policies/topics/{name:path}"
 SUBSCRIPTION = "/api/subscriptions/policy"
@@ -49,11 +50,11 @@ class WantedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     poison: Poison | None = None
     in_flight: int | None = None
 
-    def maybe_policy(self, usual: FailurePolicy) -> FailurePolicy | None:
-        """Return the failure policy, or None if no field of it is set."""
+    @property
+    def policy(self) -> dict[str, Any]:
+        """Fields of the failure policy that are set."""
         facts = {name: getattr(self, name) for name in FailurePolicy.__struct_fields__}
-        said = {name: value for name, value in facts.items() if value is not None}
-        return msgspec.structs.replace(usual, **said) if said else None
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,93 +83,69 @@ class RemovedPolicy(msgspec.Struct, frozen=True):
 
 
 class PolicyRoutes(Routes):
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self._topics, self._admin = broker, broker.topic_admin, broker.subscription_admin
+    def __init__(self, door: Door) -> None:
+        self._door = door
 
     # ---- limits of namespaces and topics -----------------------------------------------------------------------------
 
     @get(NAMESPACE, LOOKUP, "topics")
-    async def namespace(self, name: str) -> ShownPolicies:
+    async def namespace(self, request: Request, name: str) -> ShownPolicies:
         """Limits of a namespace."""
-        return ShownPolicies(**msgspec.structs.asdict(self._topics.policies(name)))
+        return await self._limits(request, "namespace", name)
 
     @put(NAMESPACE, MANAGE_BROKER, "topics", body=Policies)
     async def limit_namespace(self, request: Request, name: str) -> ShownPolicies:
         """Set limits of a namespace."""
-        await self._limit(request, "namespace", name)
-        return await self.namespace(name)
+        return await self._limit(request, "namespace", name)
 
     @get(TOPIC, LOOKUP, "topics")
-    async def topic(self, name: str) -> ShownPolicies:
+    async def topic(self, request: Request, name: str) -> ShownPolicies:
         """Limits of a topic."""
-        return ShownPolicies(**msgspec.structs.asdict(self._topics.topic_policies(name)))
+        return await self._limits(request, "topic", name)
 
     @put(TOPIC, MANAGE_BROKER, "topics", body=Policies)
     async def limit_topic(self, request: Request, name: str) -> ShownPolicies:
         """Set limits of a topic."""
-        await self._limit(request, "topic", name)
-        return await self.topic(name)
+        return await self._limit(request, "topic", name)
 
-    async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> None:
-        self._broker.journal.check_writable()
-        self._topics.set_policies(scope, name, _policies(await read_json(request)))
-        await committed(self._broker)
+    async def _limits(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
+        found = await ask(self._door, request, ReadLimits(scope, name))
+        return ShownPolicies(**msgspec.structs.asdict(found))
+
+    async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
+        policies = _policies(await read_json(request))
+        await ask(self._door, request, SetLimits(scope, name, policies))
+        return await self._limits(request, scope, name)
 
     # ---- delivery of subscriptions -----------------------------------------------------------------------------------
 
     @get(SUBSCRIPTION, LOOKUP, "topics")
-    async def delivery(self, query: PolicyQuery) -> DeliveryPolicy:
+    async def delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
         """Failure policy of a subscription, and messages in flight per consumer."""
-        return self._shown(topic_name(self._broker, query.topic), query.name)
+        return _shown(query.name, await ask(self._door, request, ReadDelivery(query.topic, query.name)))
 
     @put(SUBSCRIPTION, MANAGE_TOPIC, "topics", body=WantedPolicy)
     async def set_delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
         """Set the policy, also of a subscription that does not exist yet; absent fields use the bus's settings."""
-        topic = self._managed(request, query)
+        view = self._door.view
+        # Also checked with the change; here, so that the body is not read in vain.
+        view.permissions.check(principal_of(request), "ManageTopic", view.topics.canonical(query.topic))
         wanted = _wanted(await read_json(request))
-        policy = wanted.maybe_policy(self._admin.usual_failure_policy)
-        if policy is not None and policy.dead_letter_topic:
-            letters = topic_name(self._broker, policy.dead_letter_topic)
-            # Otherwise dead letters would be a way to write to a topic without the permission.
-            self._broker.security.check(principal_of(request), "Produce", letters)
-            policy = msgspec.structs.replace(policy, dead_letter_topic=letters)
-        for part in self._parts_of(topic):
-            self._admin.set_delivery(part, query.name, policy, wanted.in_flight)
-        await committed(self._broker)
-        return self._shown(topic, query.name)
+        change = SetDelivery(query.topic, query.name, wanted.policy, wanted.in_flight)
+        return _shown(query.name, await ask(self._door, request, change))
 
     @delete(SUBSCRIPTION, MANAGE_TOPIC, "topics")
     async def remove_delivery(self, request: Request, query: PolicyQuery) -> RemovedPolicy:
         """Remove the policy: the bus's settings apply again."""
-        topic, name = self._managed(request, query), query.name
-        parts = self._parts_of(topic)
-        removed = self._admin.has_failure_policy(parts[0], name) or self._admin.in_flight(parts[0], name) is not None
-        for part in parts:
-            self._admin.forget_delivery(part, name)
-        await committed(self._broker)
-        return RemovedPolicy(topic, name, removed)
+        found = await ask(self._door, request, ResetDelivery(query.topic, query.name))
+        return RemovedPolicy(found.topic, query.name, found.removed)
 
-    def _managed(self, request: Request, query: PolicyQuery) -> str:
-        """Return the topic of the query, if the caller may change its subscriptions."""
-        topic = topic_name(self._broker, query.topic)
-        self._broker.security.check(principal_of(request), "ManageTopic", topic)
-        self._broker.journal.check_writable()
-        return topic
 
-    def _parts_of(self, topic: str) -> list[str]:
-        found = self._topics.partitions(topic)
-        if not found:
-            raise UnknownTopicError(topic)
-        return found
-
-    def _shown(self, topic: str, name: str) -> DeliveryPolicy:
-        part, admin = self._parts_of(topic)[0], self._admin
-        policy, kind = admin.failure_policy(part, name)
-        return DeliveryPolicy(
-            topic=topic, name=name, type=kind, is_own=admin.has_failure_policy(part, name),
-            in_flight=admin.in_flight(part, name), max_unacked=admin.dispatch_limit(part, name),
-            **msgspec.structs.asdict(policy),
-        )  # fmt: skip
+def _shown(name: str, found: DeliverySettings) -> DeliveryPolicy:
+    return DeliveryPolicy(
+        topic=found.topic, name=name, type=found.type, is_own=found.is_own, in_flight=found.in_flight,
+        max_unacked=found.max_unacked, **msgspec.structs.asdict(found.policy),
+    )  # fmt: skip
 
 
 def _policies(sent: dict[str, Any]) -> Policies:

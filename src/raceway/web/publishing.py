@@ -8,6 +8,7 @@ the service's own answer; if the service failed the status is 502, with its mess
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,64 +17,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from raceway import config
-from raceway.broker.broker import Broker
-from raceway.broker.peers import Peer, Pending
+from raceway.broker.door import Door
 from raceway.errors import NoRouteError, RacewayError, RemoteError
-from raceway.journal.contract import Done
-from raceway.model.addresses import network_of
 from raceway.model.document import DocumentError, read_value
-from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
-from raceway.model.intents import Outcome, Publish, Taken
+from raceway.model.envelope import PUBLISH, REQUEST, Batch
+from raceway.model.intents import BatchOutcome, Publish, Taken
 from raceway.model.intents import Request as Ask
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.net.ids import random_id
-from raceway.web.answers import MediaTypeError, principal_of, refusal, refusal_of, stored
+from raceway.web.answers import MediaTypeError, refusal, refusal_of
 from raceway.web.bodies import Bodies
+from raceway.web.peer import HttpPeer
 from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Routes, answer, post
 
 # An answer opened in a browser is untrusted: it gets an opaque origin and no scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
 SHOWN_ERROR_BYTES = 4096
-
-
-class HttpPeer(Peer):
-    """The peer of one HTTP request."""
-
-    wire: ClassVar[bytes] = HTTP
-    holder: ClassVar[None] = None  # it receives no copies
-
-    def __init__(self, broker: Broker, request: Request, producer: str | None) -> None:
-        super().__init__(random_id().decode(), broker.clock_us())
-        host = request.client.host if request.client is not None else "http"
-        self.network = network_of(host)
-        self.producer = (producer or host).encode("utf-8", "replace")
-        self.sid = self.producer.decode()
-        self.principal = principal_of(request)
-        self.answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waits: asyncio.Future[None] | None = None
-
-    def pause(self) -> None:
-        """Note that subscribers fed by this request are full."""
-        self._waits = asyncio.get_running_loop().create_future()
-
-    def resume(self) -> None:
-        if self._waits is not None and not self._waits.done():
-            self._waits.set_result(None)
-
-    async def has_room(self, longest_s: float) -> None:
-        """Wait until full subscribers have drained, at most `longest_s`."""
-        if self._waits is not None:
-            await asyncio.wait((self._waits,), timeout=longest_s)
-
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        if not self.answered.done():
-            facts = {name: batch.item(name, row) for name in ("payload", "error", "encoding")}
-            self.answered.set_result(facts)
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        if not self.answered.done():
-            self.answered.set_exception(error)
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,8 +62,8 @@ def _refused(error: RacewayError | ClientDisconnect) -> Response:
 class PublishRoutes(Routes):
     form: ClassVar[ResponseForm] = ResponseForm(answer, _refused, (RacewayError, ClientDisconnect))
 
-    def __init__(self, broker: Broker, listen: config.Listen) -> None:
-        self._broker = broker
+    def __init__(self, door: Door, listen: config.Listen) -> None:
+        self._door = door
         self._bodies = Bodies(listen)
 
     @post("/topics/{name:path}", PRODUCE, "door", takes=BYTES, statuses=(200, 201))
@@ -114,7 +74,7 @@ class PublishRoutes(Routes):
                 return await self._publish_all(request, name, cloudevents.read_batch(_headers(request), body))
             message = _message(request, body)
             batch = message.batch(name, PUBLISH)
-            routed = await publish(self._broker, HttpPeer(self._broker, request, message.producer), Publish(batch))
+            routed = await publish(self._door, HttpPeer(self._door, request, message.producer), Publish(batch))
         if batch.offset is None:
             return Answered(Stored(topic=batch.item("topic", 0).decode(), repeated=True))
         return Answered(_stored(batch, 0, routed), 201)
@@ -125,8 +85,8 @@ class PublishRoutes(Routes):
             return Answered(Stored(messages=[]))
         batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
         batch.producer = [(message.producer or "").encode("utf-8", "replace") for message in messages]
-        peer = HttpPeer(self._broker, request, messages[0].producer)
-        routed = await publish(self._broker, peer, Publish(batch, whole=True))
+        peer = HttpPeer(self._door, request, messages[0].producer)
+        routed = await publish(self._door, peer, Publish(batch, whole=True))
         return Answered(Stored(messages=[_stored(batch, row) for row in range(batch.count)], routed=routed), 201)
 
     @post("/requests/{name:path}", PRODUCE, "door", takes=BYTES, media_type="*/*")
@@ -137,37 +97,49 @@ class PublishRoutes(Routes):
             if message.message_id is None:
                 message.message_id = random_id().decode()
             if message.timeout_ms is not None:
-                message.timeout_ms = min(message.timeout_ms, self._broker.settings.request_timeout_max_ms)
+                message.timeout_ms = min(message.timeout_ms, self._door.runtime.settings.request_timeout_max_ms)
             batch = message.batch(name, REQUEST)
-            peer = HttpPeer(self._broker, request, message.producer)
-            taken = self._broker.perform(peer, Ask(batch))
-            if isinstance(taken, Taken) and taken.refused:
-                raise taken.refused[0][2]
+            peer = HttpPeer(self._door, request, message.producer)
+            self._door.perform(peer, Ask(batch), partial(_asked, peer))
             try:
                 return _answer(await peer.answered, message)
             finally:
                 peer.open = False
 
 
-async def publish(broker: Broker, peer: HttpPeer, intent: Publish) -> bool:
+async def publish(door: Door, peer: HttpPeer, intent: Publish) -> bool:
     """Publish, wait for the commit and for full subscribers to drain, and return whether there were subscribers.
 
     A client that sends one request after the other is slowed down to their speed, like any publisher. Raises the error
-    for which messages were refused.
+    for which messages were refused, or that of the commit.
     """
+    loop, credits = asyncio.get_running_loop(), door.runtime.credits
+    taken: asyncio.Future[BatchOutcome | RacewayError] = loop.create_future()
+    stored: asyncio.Future[RacewayError | None] = loop.create_future()
     try:
-        routed = await stored(lambda done: _is_routed(_feed(broker, peer, intent, done)))
-        await peer.has_room(broker.settings.hold_ms / 1000)
+        credits.begin()
+        door.perform(peer, intent, partial(_tell, taken), partial(_tell, stored))
+        credits.settle(peer)
+        routed = _is_routed(await taken)
+        if (error := await stored) is not None:
+            raise error
+        await peer.has_room(door.runtime.settings.hold_ms / 1000)
     finally:
-        broker.credits.leave(peer)
+        credits.leave(peer)
     return routed
 
 
-def _feed(broker: Broker, peer: HttpPeer, intent: Publish, done: Done) -> Outcome:
-    broker.credits.begin()
-    outcome: Outcome = broker.perform(peer, intent, done)
-    broker.credits.settle(peer)
-    return outcome
+def _tell(future: asyncio.Future[Any], told: Any) -> None:
+    if not future.done():  # the request may have been cancelled
+        future.set_result(told)
+
+
+def _asked(peer: HttpPeer, outcome: BatchOutcome | RacewayError) -> None:
+    """Fail a request that was not forwarded."""
+    if isinstance(outcome, RacewayError):
+        peer.fail(None, outcome)
+    elif isinstance(outcome, Taken) and outcome.refused:
+        peer.fail(None, outcome.refused[0][2])
 
 
 def _message(request: Request, body: bytes) -> HttpMessage:
@@ -199,8 +171,10 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _is_routed(outcome: Outcome) -> bool:
+def _is_routed(outcome: BatchOutcome | RacewayError) -> bool:
     """Return whether there were subscribers; a message without any is stored too. Raises other refusals."""
+    if isinstance(outcome, RacewayError):
+        raise outcome
     assert isinstance(outcome, Taken)
     errors = [error for _, _, error in outcome.refused]
     for error in errors:

@@ -14,18 +14,12 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.broker import Broker
-from raceway.broker.queues.pubsub import PubSubQueue
-from raceway.broker.queues.queue import Queue
-from raceway.errors import QueueKindError
-from raceway.model.subscriptions import parse_start
-from raceway.web.answers import committed, principal_of, token_of
+from raceway.broker.door import Door
+from raceway.model.intents import AddQueue, PeekQueue, PurgeQueue
 from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body
+from raceway.web.peer import ask
 from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, Routes, delete, get, post
-
-# The mode of an ordinary queue on zbus.
-ORDINARY = 1
 
 # Limits of messages shown: they are read in the event loop.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
@@ -68,17 +62,16 @@ class PurgedQueue(msgspec.Struct, frozen=True):
 
 
 class QueueRoutes(Routes):
-    def __init__(self, broker: Broker, doorman: Doorman) -> None:
-        self._broker, self._doorman = broker, doorman
+    def __init__(self, door: Door, doorman: Doorman) -> None:
+        self._door, self._doorman = door, doorman
 
     @get("/api/queues", LOOKUP_PRIVATE, "queues")
     async def queues(self) -> QueuePage:
         """Queues."""
         rows = [
-            {"name": name, "mode": record.mode, "guarded": bool(record.token), "creator": record.maker,
-             "created_ms": record.made_ms, "waiting": queue.backlog if isinstance(queue, Queue) else 0,
-             "consumers": len(queue.consumers)}
-            for name, record, queue in self._broker.queues
+            {"name": each.name, "mode": each.mode, "guarded": each.guarded, "creator": each.maker,
+             "created_ms": each.made_ms, "waiting": each.waiting, "consumers": each.consumers}
+            for each in self._door.view.queues
         ]  # fmt: skip
         return QueuePage(sorted(rows, key=lambda row: str(row["name"])))
 
@@ -86,37 +79,19 @@ class QueueRoutes(Routes):
     async def create(self, request: Request) -> Answered[MadeQueue]:
         """Create a queue that starts at a position."""
         sent = await read_body(request, NewQueue)
-        self._broker.security.check(principal_of(request), "ManageTopic", sent.name)
-        made, start = not self._broker.queues.exists(sent.name), parse_start(str(sent.start))
-        # Publish/subscribe queues have no start.
-        self._broker.queues.create(None, str(principal_of(request)), sent.name, ORDINARY, sent.token, start)
-        await committed(self._broker)
-        return Answered(MadeQueue(sent.name, made), 201 if made else 200)
+        done = await ask(self._door, request, AddQueue(sent.name, str(sent.start), sent.token))
+        return Answered(MadeQueue(sent.name, done.changed), 201 if done.changed else 200)
 
     @get(MESSAGES, CONSUME_ALL, "queues")
     async def peek(self, request: Request, name: str, query: PeekQuery) -> QueueMessages:
         """Messages waiting in a queue."""
-        queue = self._find(request, name)
-        return QueueMessages(queue.backlog, _peek(self._broker, queue, query.limit))
+        wanted = PeekQueue(name, self._doorman.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
+        found = await ask(self._door, request, wanted)
+        rows = [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in found.rows]
+        return QueueMessages(found.waiting, rows)
 
     @delete(MESSAGES, CONSUME_ALL, "queues")
     async def purge(self, request: Request, name: str) -> PurgedQueue:
         """Purge a queue."""
-        return PurgedQueue(self._find(request, name).purge())
-
-    def _find(self, request: Request, name: str) -> Queue:
-        """Return a queue, if the caller may see its messages."""
-        self._broker.queues.find(name, None if self._doorman.is_asking else token_of(request))
-        queue = next(queue for known, _, queue in self._broker.queues if known == name)
-        if isinstance(queue, PubSubQueue):
-            raise QueueKindError(name)
-        return queue
-
-
-def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:
-    """Return messages, oldest first, including those handed out and not taken."""
-    name = queue.topic.name
-    begin = max(queue.cursor, broker.journal.offsets(name)[0])
-    found = broker.journal.read_topic(name, begin, max(limit, 1), PEEK_BYTES, COLUMNS)
-    rows = [row for batch in found for row in batch.to_pylist()]
-    return [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in rows[:limit]]
+        token = self._doorman.maybe_queue_token(request)
+        return PurgedQueue(await ask(self._door, request, PurgeQueue(name, token)))

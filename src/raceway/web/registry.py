@@ -7,19 +7,26 @@ still be read by its number, and with `deleted=true`; `permanent=true` is the se
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import Any, ClassVar, NamedTuple
 
 from starlette.requests import Request
 
 from raceway import __version__
-from raceway.broker.broker import Broker
-from raceway.broker.registry.registry import CONTEXT, References
+from raceway.broker.door import Door
+from raceway.broker.registry.registry import CONTEXT
 from raceway.errors import SchemaInvalidError
-from raceway.model.schemas import SchemaVersion, SubjectAccess
-from raceway.web.answers import committed, definition_read
+from raceway.model.intents import (
+    CheckSchema,
+    DeleteSubject,
+    DeleteVersion,
+    FindSchema,
+    PrepareMode,
+    RegisterSchema,
+    SetAccess,
+)
+from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectAccess
 from raceway.web.inputs import read_json
+from raceway.web.peer import ask
 from raceway.web.registry_form import (
     INVALID_LEVEL,
     INVALID_MODE,
@@ -56,36 +63,21 @@ VERSIONS, VERSION = "/subjects/{subject:path}/versions", "/subjects/{subject:pat
 SUBJECT, ID = "/subjects/{subject:path}", "/schemas/ids/{id}"
 LEVEL, MODE = "/config/{subject:path}", "/mode/{subject:path}"
 
-Change = Callable[["RegistryRoutes", Request], Awaitable[Any]]
-
-
-def changing(change: Change) -> Change:
-    """Wrap a handler that changes something: refused while the journal is not writable, answered after the commit."""
-
-    @wraps(change)
-    async def changed(self: RegistryRoutes, request: Request) -> Any:
-        self._broker.journal.check_writable()
-        found = await change(self, request)
-        await committed(self._broker)
-        return found
-
-    return changed
-
 
 class SentSchema(NamedTuple):
     """The schema in a request."""
 
     schema_type: str
     definition: bytes
-    references: References
+    references: tuple[SchemaReference, ...]
 
 
 class RegistryRoutes(Routes):
     form: ClassVar[ResponseForm] = REGISTRY
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self._schemas = broker, broker.schemas
-        self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
+    def __init__(self, door: Door) -> None:
+        self._door, self._schemas = door, door.view.schemas
+        self._body_limit = 2 * door.runtime.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects and versions ---------------------------------------------------------------------------------------
 
@@ -103,12 +95,9 @@ class RegistryRoutes(Routes):
         return page(request, [each.version for each in versions if each.deleted or not deleted_only])
 
     @post(VERSIONS, MANAGE_SCHEMA)
-    @changing
     async def register(self, request: Request) -> Any:
         sent = await self._sent(request)
-        version, _ = self._schemas.register(
-            self._subject(request), sent.schema_type, sent.definition, references=sent.references
-        )
+        version = (await ask(self._door, request, RegisterSchema(self._subject(request), *sent))).version
         return {"id": version.registry_id, "version": version.version, **self._shown(version, request)}
 
     @get(VERSION, READ_SCHEMAS)
@@ -125,31 +114,25 @@ class RegistryRoutes(Routes):
         return page(request, sorted({each.registry_id for each in users}))
 
     @delete(VERSION, MANAGE_SCHEMA)
-    @changing
     async def delete_version(self, request: Request) -> Any:
         subject = self._subject(request)
         version = self._find(request, deleted=True).version
-        if is_true(request, "permanent"):
-            self._schemas.forget_version(subject, version)
-        else:
-            self._schemas.delete_version(subject, version)
+        await ask(self._door, request, DeleteVersion(subject, version, is_true(request, "permanent")))
         return version
 
     @post(SUBJECT, READ_SCHEMAS)
     async def look_up(self, request: Request) -> Any:
         sent = await self._sent(request)
-        found = self._schemas.maybe_same(self._subject(request), *sent, deleted=is_true(request, "deleted"))
+        wanted = FindSchema(self._subject(request), *sent, is_true(request, "deleted"))
+        found = await ask(self._door, request, wanted)
         if found is None:
             raise RefusalError(SCHEMA_NOT_FOUND, "Schema not found")
         return self._named(found, request)
 
     @delete(SUBJECT, MANAGE_SCHEMA)
-    @changing
     async def delete_subject(self, request: Request) -> Any:
-        subject = self._subject(request)
-        if is_true(request, "permanent"):
-            return self._schemas.forget_subject(subject)
-        return self._schemas.delete_subject(subject)
+        wanted = DeleteSubject(self._subject(request), is_true(request, "permanent"))
+        return await ask(self._door, request, wanted)
 
     # ---- schemas -----------------------------------------------------------------------------------------------------
 
@@ -210,17 +193,14 @@ class RegistryRoutes(Routes):
         subject = self._subject(request)
         if self._schemas.maybe_version(subject, None) is None:
             return _verdict(request, [])
-        reasons = self._schemas.check(subject, sent.schema_type, sent.definition, references=sent.references)
-        return _verdict(request, reasons)
+        return _verdict(request, await ask(self._door, request, CheckSchema(subject, *sent)))
 
     @post(f"/compatibility{VERSION}", READ_SCHEMAS)
     async def check(self, request: Request) -> Any:
         sent = await self._sent(request)
         version = self._find(request).version
-        reasons = self._schemas.check(
-            self._subject(request), sent.schema_type, sent.definition, version=version, references=sent.references
-        )
-        return _verdict(request, reasons)
+        wanted = CheckSchema(self._subject(request), *sent, version=version)
+        return _verdict(request, await ask(self._door, request, wanted))
 
     @get("/config", READ_SCHEMAS)
     @get(LEVEL, READ_SCHEMAS)
@@ -235,17 +215,13 @@ class RegistryRoutes(Routes):
 
     @put("/config", MANAGE_SCHEMA)
     @put(LEVEL, MANAGE_SCHEMA)
-    @changing
     async def set_level(self, request: Request) -> Any:
         level = (await read_json(request, self._body_limit)).get("compatibility")
         subject = self._maybe_subject(request)
         try:
             if not isinstance(level, str):
                 raise SchemaInvalidError("compatibility", "must be a string")
-            if subject is None:
-                self._schemas.set_default_mode(level)
-            else:
-                self._schemas.prepare_mode(subject, level)
+            await ask(self._door, request, PrepareMode(subject, level))
         except SchemaInvalidError as error:
             code = INVALID_SUBJECT if error.what == "subject" else INVALID_LEVEL
             raise RefusalError(code, f"Invalid compatibility level: {error}") from error
@@ -253,18 +229,17 @@ class RegistryRoutes(Routes):
 
     @delete("/config", MANAGE_SCHEMA)
     @delete(LEVEL, MANAGE_SCHEMA)
-    @changing
     async def delete_level(self, request: Request) -> Any:
         """Remove a compatibility level. A subject without one is 404, as in Confluent's registry."""
         subject = self._maybe_subject(request)
         if subject is None:
             before = self._schemas.default_mode
-            self._schemas.set_default_mode("backward")
+            await ask(self._door, request, PrepareMode(None, None))
             return {"compatibilityLevel": before.upper()}
         own = self._schemas.own_mode(subject)
         if own is None:
             raise RefusalError(SUBJECT_NOT_FOUND, f"Subject '{subject}' not found: it has no level of its own")
-        self._schemas.prepare_mode(subject, None)
+        await ask(self._door, request, PrepareMode(subject, None))
         return {"compatibility": own.upper(), "compatibilityLevel": own.upper()}
 
     # ---- modes -------------------------------------------------------------------------------------------------------
@@ -280,25 +255,23 @@ class RegistryRoutes(Routes):
 
     @put("/mode", MANAGE_SCHEMA)
     @put(MODE, MANAGE_SCHEMA)
-    @changing
     async def set_mode(self, request: Request) -> Any:
         mode = (await read_json(request, self._body_limit)).get("mode")
         if mode in OTHER_MODES:
             raise RefusalError(NOT_PERMITTED, f"Mode {mode} is not supported: this registry assigns all ids itself")
         if mode not in MODES:
             raise RefusalError(INVALID_MODE, f"Invalid mode {mode!r}: must be {' or '.join(MODES)}")
-        self._schemas.set_access(self._maybe_subject(request), mode)
+        await ask(self._door, request, SetAccess(self._maybe_subject(request), mode))
         return {"mode": mode}
 
     @delete("/mode", MANAGE_SCHEMA)
     @delete(MODE, MANAGE_SCHEMA)
-    @changing
     async def delete_mode(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
         if subject is not None and self._schemas.own_access(subject) is None:
             raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
         before = self._schemas.access(subject)
-        self._schemas.set_access(subject, None)
+        await ask(self._door, request, SetAccess(subject, None))
         return {"mode": before}
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -309,9 +282,7 @@ class RegistryRoutes(Routes):
         if not isinstance(schema, str) or not isinstance(schema_type, str):
             raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a string")
         references = references_of(body.get("references") or [])
-        found = SentSchema(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
-        await definition_read(self._broker, *found)
-        return found
+        return SentSchema(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
 
     def _maybe_subject(self, request: Request) -> str | None:
         """Return the subject of the path, None without one. Only the default context may be named."""

@@ -215,7 +215,7 @@ class WebRoute(routing.Route):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            scope["app"].state.doorman.check(Request(scope), self.access.get(scope["method"], NOT_THERE))
+            await scope["app"].state.doorman.check(Request(scope), self.access.get(scope["method"], NOT_THERE))
         except RacewayError as error:
             await refused_by(self._form.refused, error)(scope, receive, send)
         else:

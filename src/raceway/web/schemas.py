@@ -13,13 +13,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
-from raceway.broker.broker import Broker
-from raceway.broker.topics import Topic
+from raceway.broker.door import Door
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
+from raceway.model.intents import BindTopic, CheckSchema, DeleteVersion, RegisterSchema, SetMode, UnbindTopic
 from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectRow, TopicSchema
-from raceway.model.topics import refuse_reserved
-from raceway.web.answers import committed, definition_read
 from raceway.web.inputs import read_body, read_json
+from raceway.web.peer import ask
 from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Answered, Routes, delete, get, post, put
 
 # Size of a body besides its definition, which may be base64.
@@ -136,10 +135,9 @@ class BoundTopics(msgspec.Struct, frozen=True):
 
 
 class SchemaRoutes(Routes):
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._schemas = broker.schemas
-        self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
+    def __init__(self, door: Door) -> None:
+        self._door, self._schemas = door, door.view.schemas
+        self._body_limit = 2 * door.runtime.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
 
@@ -154,15 +152,10 @@ class SchemaRoutes(Routes):
         return self._shown(self._find(subject, version, query.deleted), mode=self._schemas.mode(subject))
 
     @delete(VERSION, MANAGE_SCHEMA, "schemas")
-    async def delete_version(self, subject: str, version: str, query: DeletionQuery) -> Version:
+    async def delete_version(self, request: Request, subject: str, version: str, query: DeletionQuery) -> Version:
         """Delete a version."""
         found = self._find(subject, version, deleted=True)
-        self._broker.journal.check_writable()
-        if query.permanent:
-            self._schemas.forget_version(subject, found.version)
-        else:
-            self._schemas.delete_version(subject, found.version)
-        await committed(self._broker)
+        await ask(self._door, request, DeleteVersion(subject, found.version, query.permanent))
         return self._shown(found, mode=self._schemas.mode(subject))
 
     @get(f"{SUBJECT}/versions", READ_SCHEMAS, "schemas")
@@ -174,20 +167,19 @@ class SchemaRoutes(Routes):
     @post(f"{SUBJECT}/versions", MANAGE_SCHEMA, "schemas", body=DefinitionBody, statuses=(200, 201))
     async def register(self, request: Request, subject: str) -> Answered[Version]:
         """Register a version."""
-        self._broker.journal.check_writable()
-        sent = await self._definition(request)
-        version, is_new = self._schemas.register(
-            subject, sent.type, sent.content, references=sent.references,
-            description=sent.description, created_by=sent.created_by, tags=sent.tags,
-        )  # fmt: skip
-        await committed(self._broker)
-        return Answered(self._shown(version, is_new_version=is_new), 201 if is_new else 200)
+        sent = await read_body(request, DefinitionBody, self._body_limit)
+        wanted = RegisterSchema(
+            subject, sent.type, sent.content, sent.references, sent.description, sent.created_by, sent.tags
+        )
+        found = await ask(self._door, request, wanted)
+        return Answered(self._shown(found.version, is_new_version=found.is_new), 201 if found.is_new else 200)
 
     @post(f"{SUBJECT}/check", READ_SCHEMAS, "schemas", body=DefinitionBody)
     async def check(self, request: Request, subject: str) -> Compatibility:
         """Check whether a definition is compatible as the next version."""
-        sent = await self._definition(request)
-        reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version, sent.references)
+        sent = await read_body(request, DefinitionBody, self._body_limit)
+        wanted = CheckSchema(subject, sent.type, sent.content, sent.references, sent.mode, sent.version)
+        reasons = await ask(self._door, request, wanted)
         against = sent.version or self._schemas.latest(subject).version
         return Compatibility(subject, against, sent.mode or self._schemas.mode(subject), not reasons, reasons)
 
@@ -201,9 +193,8 @@ class SchemaRoutes(Routes):
     @put(f"{SUBJECT}/mode", MANAGE_SCHEMA, "schemas", body=Mode)
     async def set_mode(self, request: Request, subject: str) -> SubjectMode:
         """Set the compatibility mode."""
-        self._broker.journal.check_writable()
-        self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
-        await committed(self._broker)
+        mode = str((await read_json(request, self._body_limit)).get("mode", ""))
+        await ask(self._door, request, SetMode(subject, mode))
         return SubjectMode(subject, self._schemas.mode(subject))
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -211,54 +202,28 @@ class SchemaRoutes(Routes):
     @get("/api/topic-schemas", READ_SCHEMAS, "schemas")
     async def bound_topics(self) -> BoundTopics:
         """Topics that are bound to a subject."""
-        names = sorted(self._schemas.bound_topics())
-        return BoundTopics([self._schemas.topic_schema(self._broker.topics.own(name)) for name in names])
+        return BoundTopics(self._schemas.bound_topics())
 
     @get(TOPIC, READ_SCHEMAS, "schemas")
     async def topic(self, topic: str) -> TopicSchema:
         """Schema binding of a topic."""
-        return self._schemas.topic_schema(self._topics(topic)[0])
+        known = self._door.view.topics.maybe(topic)
+        if known is None:
+            raise UnknownTopicError(topic)
+        return self._schemas.topic_schema(known.parts[0])
 
     @put(TOPIC, MANAGE_SCHEMA, "schemas", body=TopicSettings)
     async def bind(self, request: Request, topic: str) -> TopicSchema:
         """Bind a topic to a subject."""
-        self._broker.journal.check_writable()
         sent = await read_body(request, TopicSettings, self._body_limit)
-        topics = self._topics(topic, make=True)
-        for each in topics:
-            self._configure(each, sent)
-        await committed(self._broker)
-        return self._schemas.topic_schema(topics[0])
+        changes = sent.subject is not UNSET
+        subject = None if sent.subject is UNSET else sent.subject
+        return await ask(self._door, request, BindTopic(topic, subject, changes, sent.policy, sent.validate_payload))
 
     @delete(TOPIC, MANAGE_SCHEMA, "schemas")
-    async def unbind(self, topic: str) -> TopicSchema:
+    async def unbind(self, request: Request, topic: str) -> TopicSchema:
         """Remove the binding of a topic."""
-        self._broker.journal.check_writable()
-        topics = self._topics(topic)
-        for each in topics:
-            self._schemas.forget(each)
-        await committed(self._broker)
-        return self._schemas.topic_schema(topics[0])
-
-    def _configure(self, topic: Topic, sent: TopicSettings) -> None:
-        known = self._schemas.topic_schema(topic)
-        self._schemas.configure(
-            topic,
-            known.subject if sent.subject is UNSET else sent.subject,
-            sent.policy or known.policy,
-            known.validate_payload if sent.validate_payload is None else sent.validate_payload,
-        )
-
-    def _topics(self, name: str, make: bool = False) -> tuple[Topic, ...]:
-        """Return the topic itself, or its partitions. `make`: create it if it is new."""
-        if make:
-            refuse_reserved(name)
-        topic = self._broker.topics.maybe_get(name)
-        if topic is None:
-            if not make:
-                raise UnknownTopicError(name)
-            topic = self._broker.topics.spelled(name.encode(), folds_case=False)
-        return topic.partitions or (topic,)
+        return await ask(self._door, request, UnbindTopic(topic))
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -269,11 +234,6 @@ class SchemaRoutes(Routes):
         if not (version.isascii() and version.isdigit() and len(version) < 10):
             raise MalformedError(f"{version!r} is not a version: use a number or latest")
         return self._schemas.find(subject, int(version), deleted)
-
-    async def _definition(self, request: Request) -> DefinitionBody:
-        sent = await read_body(request, DefinitionBody, self._body_limit)
-        await definition_read(self._broker, sent.type, sent.content, sent.references)
-        return sent
 
     def _described(self, version: SchemaVersion) -> Version:
         """Return a version without its definition."""

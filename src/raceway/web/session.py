@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
+from raceway.broker.view.permissions import PermissionView
 from raceway.model.security import OWNER, PERMISSIONS, Permission
 from raceway.web.answers import principal_of, token_of
 from raceway.web.routing import KNOWN, Routes, get
@@ -31,20 +32,20 @@ class CallerSession(msgspec.Struct, frozen=True):
 
 
 class SessionRoutes(Routes):
-    def __init__(self, broker: Broker, admin_token: str) -> None:
-        self._broker, self._admin_token = broker, admin_token
+    def __init__(self, door: Door, admin_token: str) -> None:
+        self._permissions, self._admin_token = door.view.permissions, admin_token
 
     @get("/api/session", KNOWN, "bus")
     async def session(self, request: Request) -> CallerSession:
         """The caller's principal and permissions."""
-        if self._broker.security.enabled:
-            return _of_tokens(self._broker, request)
+        if self._permissions.enabled:
+            return _of_tokens(self._permissions, request)
         return _of_one(self._admin_token, request)
 
 
-def _of_tokens(broker: Broker, request: Request) -> CallerSession:
-    principal, allows = principal_of(request), broker.security.allows
-    permissions: list[str] = [each for each in PERMISSIONS if allows(principal, each, None)]
+def _of_tokens(allowed: PermissionView, request: Request) -> CallerSession:
+    principal = principal_of(request)
+    permissions: list[str] = [each for each in PERMISSIONS if allowed.allows(principal, each, None)]
     return CallerSession("tokens", str(principal), bool(token_of(request)), permissions)
 
 

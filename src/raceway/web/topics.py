@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import nlargest, nsmallest
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from raceway.broker.broker import Broker
-from raceway.broker.queues.queue import Queue
-from raceway.broker.topics import Topic
+from raceway.broker.door import Door
+from raceway.broker.view import View
+from raceway.broker.view.topics import KnownTopic
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
 from raceway.web.live import Live
@@ -78,18 +77,17 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicRoutes(Routes):
-    def __init__(self, broker: Broker, live: Live) -> None:
-        self._broker, self._live = broker, live
+    def __init__(self, door: Door, live: Live) -> None:
+        self._view, self._live = door.view, live
 
     @get("/api/topics", LOOKUP, "topics")
     async def topics(self, query: TopicQuery) -> TopicPage:
         """A page of topics."""
-        limit, wanted = max(min(query.limit, PAGE), 1), query.contains.casefold()
-        topics = self._broker.topics
-        names = [topic.name for topic in topics if wanted in topic.folded or wanted in topic.name.casefold()]
+        limit, topics = max(min(query.limit, PAGE), 1), self._view.topics
+        names = topics.containing(query.contains)
         chosen = self._chosen(names, query, limit)
-        waiting = _waiting(self._broker, set(chosen))
-        offsets, rate = self._broker.journal.offsets, self._live.topic_rate
+        waiting = topics.waiting(set(chosen))
+        offsets, rate = topics.offsets, self._live.topic_rate
         rows = [ShownTopic(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
         more = query.order == "name" and len(chosen) == limit
         return TopicPage(rows, chosen[-1] if more else None, len(names))
@@ -98,62 +96,35 @@ class TopicRoutes(Routes):
         if query.order == "rate":
             return nlargest(limit, names, key=lambda name: (self._live.topic_rate(name), name))
         if query.order == "messages":
-            offsets = self._broker.journal.state.next_offsets
+            offsets, _ = self._view.topics.next_offsets()
             return nlargest(limit, names, key=lambda name: (offsets.get(name, 0), name))
         return nsmallest(limit, (name for name in names if name > query.after))
 
     @get("/api/topics/{name:path}", LOOKUP, "topics")
     async def topic(self, name: str) -> TopicDetail:
         """A topic with its subscriptions, queue and consumers."""
-        topic = self._broker.topics.maybe_get(name)
+        topic = self._view.topics.maybe(name)
         if topic is None:
             raise UnknownTopicError(name)
-        return _detail(self._broker, self._live, topic)
+        return _detail(self._view, self._live, topic)
 
 
-def _waiting(broker: Broker, names: set[str]) -> dict[str, tuple[int, int]]:
-    """Return the backlog of the slowest reader and the number of subscriptions, by topic."""
-    found: dict[str, tuple[int, int]] = {}
-    for subscription in broker.subscriptions:
-        name = subscription.topic.name
-        if name in names:
-            backlog, count = found.get(name, (0, 0))
-            found[name] = max(backlog, subscription.status().lag), count + 1
-    for name, _, queue in broker.queues:
-        if name in names and isinstance(queue, Queue):
-            backlog, count = found.get(name, (0, 0))
-            found[name] = max(backlog, queue.backlog), count + 1
-    return found
-
-
-def _detail(broker: Broker, live: Live, topic: Topic) -> TopicDetail:
-    first, following = broker.journal.offsets(topic.name)
-    schema = broker.schemas.topic_schema(topic)
+def _detail(view: View, live: Live, topic: KnownTopic) -> TopicDetail:
+    name = topic.name
+    first, following = view.topics.offsets(name)
+    schema = view.schemas.topic_schema(name)
     return TopicDetail(
-        topic=topic.name, first=first, next=following, rate=live.topic_rate(topic.name),
-        backlog=_waiting(broker, {topic.name}).get(topic.name, (0, 0))[0],
-        partitions=[part.name for part in topic.partitions], subject=schema.subject, policy=schema.policy,
-        subscriptions=[each.status() for each in broker.subscriptions if each.topic is topic],
-        queue=_maybe_queue(broker, topic.name), consumers=list(_consumers(broker, topic)),
+        topic=name, first=first, next=following, rate=live.topic_rate(name),
+        backlog=view.topics.waiting({name}).get(name, (0, 0))[0],
+        partitions=list(topic.partitions), subject=schema.subject, policy=schema.policy,
+        subscriptions=view.subscriptions.of_topic(name), queue=_maybe_queue(view, name),
+        consumers=[ShownConsumer(*msgspec.structs.astuple(peer)) for peer in view.topics.peers(name)],
     )  # fmt: skip
 
 
-def _maybe_queue(broker: Broker, name: str) -> dict[str, Any] | None:
-    for known, record, queue in broker.queues:
-        if known == name:
-            waiting = queue.backlog if isinstance(queue, Queue) else 0
-            return {"pubsub": record.is_pubsub, "guarded": bool(record.token), "creator": record.maker,
-                    "created_ms": record.made_ms, "waiting": waiting, "consumers": len(queue.consumers)}  # fmt: skip
-    return None
-
-
-def _consumers(broker: Broker, topic: Topic) -> Iterable[ShownConsumer]:
-    """Yield connected peers that receive publishes of this topic or answer its requests."""
-    route = broker.routing.route(topic)
-    listening = {party.id for _, peers in route.copies for party in peers}
-    answering = {party.id for party in route.responders}
-    for peer in broker.peers:
-        if peer.id in listening:
-            yield ShownConsumer(peer.id, peer.name, peer.wire.decode(), "listens")
-        if peer.id in answering:
-            yield ShownConsumer(peer.id, peer.name, peer.wire.decode(), "answers")
+def _maybe_queue(view: View, name: str) -> dict[str, Any] | None:
+    queue = view.queues.maybe(name)
+    if queue is None:
+        return None
+    return {"pubsub": queue.is_pubsub, "guarded": queue.guarded, "creator": queue.maker,
+            "created_ms": queue.made_ms, "waiting": queue.waiting, "consumers": queue.consumers}  # fmt: skip

@@ -192,7 +192,7 @@ def test_a_dead_letter_is_listed_and_goes_back_as_it_was(bench: SubscribingBench
     bench.broker.perform(bench.sender, Send(bench.batch(producer, b"bad", key=b"k", attributes={"colour": "red"})))
     bench.settle()
     fail(bench, 0, reason="too heavy")
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     assert redrive.topics(DEAD_LETTER) == ["dead"]
     (row,) = redrive.newest("dead", None, 10)
     told = facts_of(row)
@@ -208,4 +208,4 @@ def test_a_dead_letter_is_listed_and_goes_back_as_it_was(bench: SubscribingBench
 def test_partitions_of_dead_letters_are_listed_one_by_one(bench: SubscribingBench) -> None:
     bench.broker.topic_admin.create_partitioned_topic("dead", 2, reliable=True)
     with_policy(bench)
-    assert Redrive(bench.broker).topics(DEAD_LETTER) == ["dead-part-0", "dead-part-1"]
+    assert Redrive(bench.broker, bench.broker.subscriptions).topics(DEAD_LETTER) == ["dead-part-0", "dead-part-1"]

@@ -29,7 +29,7 @@ def parked(bench: Bench, number: int, **columns: object) -> None:
 
 def test_a_message_that_nobody_took_is_made_anew_as_it_was(bench: Bench) -> None:
     parked(bench, 1, attributes=[encode_attributes({"shop": "north", "x-dedup-id": "d"})], encoding=b"text/plain")
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     (row,) = redrive.newest(UNDELIVERABLE, None, 10)
     batch = redrive.batch(row, None)
     assert (batch.topic, batch.wire) == (b"orders", b"zbus")
@@ -52,7 +52,7 @@ def test_a_note_stands_for_the_message_that_stayed_where_it_was(bench: Bench) ->
     rows = Batch(1, offset=[1], payload=[b"large"])
     bench.broker.subscriptions.letters.note_undeliverable(topic, "reader", rows, 0, 5, RecordingSink(largest=4))
     bench.loop.settle()
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     (row,) = redrive.newest(UNDELIVERABLE, None, 10)
     assert facts_of(row)["subscription"] == "reader"
     batch = redrive.batch(row, None)
@@ -62,7 +62,7 @@ def test_a_note_stands_for_the_message_that_stayed_where_it_was(bench: Bench) ->
 def test_rows_come_newest_first_and_page_by_position(bench: Bench) -> None:
     for number in range(7):
         parked(bench, number)
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     found = []
     before = None
     while page := redrive.newest(UNDELIVERABLE, before, 3):
@@ -76,19 +76,19 @@ def test_other_rows_are_no_rejected_messages(bench: Bench) -> None:
     bench.loop.settle()
     for position in (0, 99):
         with pytest.raises(UnknownRejectedError):
-            Redrive(bench.broker).row(position)
+            Redrive(bench.broker, bench.broker.subscriptions).row(position)
 
 
 def test_a_row_that_does_not_say_where_it_belonged_needs_a_topic(bench: Bench) -> None:
     parked(bench, 1)
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     row = redrive.newest(UNDELIVERABLE, None, 1)[0] | {"attributes": {}}
     with pytest.raises(InvalidValueError):
         redrive.batch(row, None)
 
 
 def test_what_was_redriven_is_remembered_within_bounds(bench: Bench) -> None:
-    redrive = Redrive(bench.broker)
+    redrive = Redrive(bench.broker, bench.broker.subscriptions)
     for position in range(KEPT_REDRIVEN + 3):
         bench.journal.set_state(REDRIVEN, str(position), {"topic": "x", "offset": 0})
     redrive.note(KEPT_REDRIVEN + 3, "orders", 5)

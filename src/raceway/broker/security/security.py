@@ -27,7 +27,7 @@ from raceway.errors import (
     UnknownRoleError,
 )
 from raceway.journal.state import State
-from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
+from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, Identify, ProveAdministrator, PutRole
 from raceway.model.security import (
     ANONYMOUS,
     OWNER,
@@ -70,6 +70,10 @@ class Security:
     def calls(self, changing: Callable[[Callable[[Any], Any]], Callable[[Any, Any], Any]]) -> dict[type, Any]:
         """Return the handlers of intents; `changing` makes one whose outcome comes after the commit."""
         return {
+            Identify: lambda peer, call: self.identify(call.authorization, peer.wire.decode(), call.address),
+            ProveAdministrator: lambda peer, call: self.is_administrator(
+                call.token.encode(), (call.code,), call.address
+            ),
             PutRole: changing(lambda call: self.put_role(call.name, call.permissions)),
             DeleteRole: changing(lambda call: self.delete_role(call.name)),
             BindRole: changing(lambda call: self.bind(call.principal, call.role, call.scope, call.resource)),

@@ -10,16 +10,30 @@ Which messages were redriven is stored in the journal's state, for the latest on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from raceway.broker.broker import Broker
+from raceway.broker.bus import Bus
 from raceway.broker.dedup import DEDUP_ID
+from raceway.broker.peers import Peer
 from raceway.broker.registry.schemas import REJECTED
+from raceway.broker.steps import Steps
+from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.undelivered.dead_letters import LETTER_ATTRIBUTES, ORIGINAL_TOPIC
 from raceway.broker.undelivered.undeliverable import OWN_ATTRIBUTES, UNDELIVERABLE
 from raceway.errors import InvalidValueError, TrimmedError, UnknownError
 from raceway.model.envelope import PUBLISH, Batch, decode_attributes, encode_attributes
+from raceway.model.intents import (
+    Done,
+    ListRejected,
+    NoteRedriven,
+    ReadRejected,
+    RejectedRows,
+    Restored,
+    RestoreRejected,
+)
+from raceway.model.security import Principal
 from raceway.model.topics import DEFAULT_NAMESPACE
 
 SOURCES = {"rejected": REJECTED, "undeliverable": UNDELIVERABLE}
@@ -30,6 +44,8 @@ REDRIVEN, KEPT_REDRIVEN = "redriven", 10_000
 REDRIVEN_FROM = "raceway.redriven"
 # One read; a page may need several.
 READ_ROWS, READ_BYTES = 200, 8 * 1024 * 1024
+# Maximum number of rows read for one page with a filter.
+LOOKED_AT = 10_000
 _COPIED = ("message_id", "parent_id", "correlation_id", "routing_key", "encoding", "version")
 _COPIED_NUMBERS = ("schema_id", "schema_version", "sent_ms")
 
@@ -41,21 +57,89 @@ class UnknownRejectedError(UnknownError):
 
 
 class Redrive:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._journal = broker.journal
+    def __init__(self, bus: Bus, subscriptions: SubscriptionTable) -> None:
+        self._bus, self._subscriptions = bus, subscriptions
+        self._journal = bus.journal
+
+    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+        return {
+            ListRejected: self._list,
+            ReadRejected: self._find,
+            RestoreRejected: self._restore,
+            NoteRedriven: self._note,
+        }
+
+    # ---- intents -----------------------------------------------------------------------------------------------------
+
+    def _list(self, peer: Peer, call: ListRejected) -> Steps[RejectedRows]:
+        kept = self._allowed(peer.principal, self.topics(call.source))
+        looking = partial(self._page, kept, call.topic, call.before, call.limit)
+        rows, following = yield self._bus.aside(looking)
+        return RejectedRows([(row, self.redriven(row["sequence"])) for row in rows], following)
+
+    def _find(self, peer: Peer, call: ReadRejected) -> Steps[tuple[dict[str, Any], Any]]:
+        row = yield from self._row(peer, call.position)
+        return row, self.redriven(call.position)
+
+    def _restore(self, peer: Peer, call: RestoreRejected) -> Steps[Restored]:
+        row = yield from self._row(peer, call.position)
+        batch = yield self._bus.aside(partial(self.batch, row, call.topic))
+        return Restored(batch, row["producer"])
+
+    def _note(self, peer: Peer, call: NoteRedriven) -> Done:
+        self.note(call.position, call.topic, call.offset)
+        return Done()
+
+    def _row(self, peer: Peer, position: int) -> Steps[dict[str, Any]]:
+        """Return the row at a position. Raises UnknownRejectedError, also without permission, so as not to reveal which
+        positions exist."""
+        row: dict[str, Any] = yield self._bus.aside(partial(self.row, position))
+        security = self._bus.security
+        if security.enabled and not security.allows(peer.principal, "Consume", row["topic"]):
+            raise UnknownRejectedError(str(position))
+        return row
+
+    def _allowed(self, principal: Principal, kept: Sequence[str]) -> list[str]:
+        """Return the topics from which the caller may consume. Raises ForbiddenError if there are none."""
+        security = self._bus.security
+        if not security.enabled:
+            return list(kept)
+        allowed = [each for each in kept if security.allows(principal, "Consume", each)]
+        if not allowed:  # for the cluster: do not reveal which topics exist
+            security.check(principal, "Consume")
+        return allowed
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+
+    def _page(
+        self, kept: Sequence[str], topic: str | None, before: int | None, limit: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return the rows of a page, and the position below which the next one starts."""
+        looked_at = 0
+        found: list[dict[str, Any]] = []
+        while len(found) < limit and looked_at < LOOKED_AT:
+            merged = [row for each in kept for row in self.newest(each, before, limit)]
+            rows = sorted(merged, key=lambda row: row["sequence"], reverse=True)[:limit]
+            if not rows:
+                return found, None
+            chosen = [row for row in rows if topic is None or facts_of(row).get("topic") == topic]
+            found += chosen[: limit - len(found)]
+            full = len(found) == limit
+            before = found[-1]["sequence"] if full else rows[-1]["sequence"]
+            looked_at += len(rows)
+        return found, before
 
     def topics(self, source: str | None) -> list[str]:
         """Return the topics that store messages of this kind, or of all kinds."""
         kept = [topic for name, topic in SOURCES.items() if source in (name, None)]
         if source in (DEAD_LETTER, None):
-            table = self._broker.subscriptions
+            table = self._subscriptions
             named = {table.settings.policy(each.topic.name, each.name).dead_letter_topic for each in table}
             kept += [part for name in sorted(filter(None, named)) for part in self._partitions(name)]
         return kept
 
     def _partitions(self, name: str) -> list[str]:
-        topic = self._broker.topics.maybe_exact(name)
+        topic = self._bus.topics.maybe_exact(name)
         return [name] if topic is None or not topic.partitions else [part.name for part in topic.partitions]
 
     def newest(self, topic: str, before: int | None, limit: int) -> list[dict[str, Any]]:
@@ -117,9 +201,9 @@ class Redrive:
         """Store that the message was redriven; forget the oldest such entries."""
         known = self._journal.state.section(REDRIVEN)
         for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
-            self._broker.set_state(REDRIVEN, oldest, None)
-        facts = {"topic": topic, "offset": offset, "time_us": self._broker.clock_us()}
-        self._broker.set_state(REDRIVEN, str(position), facts)
+            self._bus.set_state(REDRIVEN, oldest, None)
+        facts = {"topic": topic, "offset": offset, "time_us": self._bus.clock_us()}
+        self._bus.set_state(REDRIVEN, str(position), facts)
 
     def _noted(self, topic: str, offset: int) -> dict[str, Any]:
         try:

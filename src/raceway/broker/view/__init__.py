@@ -1,24 +1,43 @@
 """What wires and web may look at: read-only rows, by subject. Nothing here changes the bus.
 
 administration  namespaces, topics, partitions, limits; subscriptions and how they deliver
-permissions     who a caller is, and whether a principal may do something
+topics          topics, their offsets, who reads them
+peers           connected peers
+subscriptions   subscriptions by name
+queues          queues
 schemas         the schema registry and the schemas of topics
+permissions     who a caller is, and whether a principal may do something
+health          status of the bus and its journal, counters
 """
 
 from __future__ import annotations
 
 from raceway.broker.broker import Broker
 from raceway.broker.view.administration import AdministrationView
+from raceway.broker.view.health import HealthView
+from raceway.broker.view.peers import PeerView
 from raceway.broker.view.permissions import PermissionView
+from raceway.broker.view.queues import QueueView
 from raceway.broker.view.schemas import SchemaView
+from raceway.broker.view.subscriptions import SubscriptionView
+from raceway.broker.view.topics import TopicView
+from raceway.journal.contract import SearchedRows
 
 
 class View:
+    """`rows` are the committed rows of the journal, for searches in any thread."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.rows: SearchedRows = broker.journal
         self.administration = AdministrationView(broker)
-        self.permissions = PermissionView(broker.security)
+        self.topics = TopicView(broker)
+        self.peers = PeerView(broker.peers)
+        self.subscriptions = SubscriptionView(broker.subscriptions)
+        self.queues = QueueView(broker.queues)
         self.schemas = SchemaView(broker)
+        self.permissions = PermissionView(broker.security)
+        self.health = HealthView(broker)
 
     def unmasked(self, message_id: bytes) -> bytes:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""

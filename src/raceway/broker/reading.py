@@ -1,0 +1,220 @@
+"""Reading stored messages of topics: pages by position, and rows as they are committed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from raceway.broker.bus import Bus
+from raceway.broker.peers import Peer
+from raceway.broker.steps import Steps
+from raceway.broker.topics import Topic
+from raceway.errors import MalformedError, TrimmedError, UnavailableError, UnknownTopicError
+from raceway.journal.contract import Journal
+from raceway.model.envelope import Batch
+from raceway.model.intents import (
+    END,
+    FIRST,
+    Done,
+    Follow,
+    Following,
+    Gap,
+    Located,
+    LocateTopic,
+    ReadRows,
+    ReadTopic,
+    RowsRead,
+    TopicRead,
+    Unfollow,
+)
+from raceway.model.security import Principal
+from raceway.model.topics import canonical_name, parse_danube_topic
+
+# Gaps in one answer, and rows per read, when a range of offsets is searched for gaps.
+MOST_GAPS, READ_ROWS = 100, 65_536
+
+
+class FollowedTopic:
+    """A reader of one topic that passes committed rows to a peer, until it is closed."""
+
+    def __init__(self, peer: Peer, topic: Topic) -> None:
+        self._peer, self.topic = peer, topic
+        self.closed = False
+
+    def committed(self, batch: Batch, rows: Sequence[int]) -> None:
+        if not self.closed:  # rows that were appended before may be committed after
+            self._peer.note_committed(self.topic.name, batch, rows)
+
+    def withdrawn(self, batch: Batch, row: int) -> None:
+        """Do nothing: uncommitted rows were not passed on."""
+
+
+class Reading:
+    def __init__(self, bus: Bus) -> None:
+        self._bus, self._journal = bus, bus.journal
+        self._followed: dict[tuple[Peer, str], FollowedTopic] = {}
+
+    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+        return {
+            LocateTopic: self.locate,
+            ReadTopic: self.read,
+            ReadRows: self.read_rows,
+            Follow: self.follow,
+            Unfollow: self.unfollow,
+        }
+
+    # ---- intents -----------------------------------------------------------------------------------------------------
+
+    def locate(self, peer: Peer, call: LocateTopic) -> Located:
+        """Raises NameInvalidError, ForbiddenError, UnknownTopicError, MalformedError."""
+        topics = self.readable(peer.principal, call.topic, peer.network if call.creates else None)
+        return Located(tuple(topic.name for topic in topics), tuple(self.positions(topics, call.start)))
+
+    def read(self, peer: Peer, call: ReadTopic) -> Steps[TopicRead]:
+        """Raises as `locate`, and TrimmedError. Rows that cannot be found up to the end after a commit are lost."""
+        topics = self.readable(peer.principal, call.topic)
+        begin = self.positions(topics, call.start)
+        ends = self._ends(topics)
+        work = self._bus.aside(partial(_read, self._journal, topics, begin, call.limit, call.max_bytes))
+        found, following, gaps = yield work
+        if not found and begin != ends:
+            with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
+                yield self._bus.commit
+            found, following, gaps = yield work
+            if not found:
+                ends = [min(pair) for pair in zip(ends, self._ends(topics), strict=True)]
+                places = list(zip(topics, begin, ends, strict=True))
+                gaps = [Gap(topic.name, first, end) for topic, first, end in places if first < end]
+                following = [max(first, end) for _, first, end in places]
+        return TopicRead(begin, following, self._ends(topics), found, gaps)
+
+    def read_rows(self, peer: Peer, call: ReadRows) -> Steps[RowsRead]:
+        """Raises ForbiddenError, TrimmedError."""
+        self._bus.security.check(peer.principal, "Consume", call.topic)
+        work = self._bus.aside(partial(read_rows, self._journal, call.topic, call.offset, call.limit, call.max_bytes))
+        rows = yield work
+        if not rows:
+            with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
+                yield self._bus.commit
+            rows = yield work
+        return RowsRead(rows)
+
+    def follow(self, peer: Peer, call: Follow) -> Following:
+        """Raises ForbiddenError."""
+        self._bus.security.check(peer.principal, "Consume", call.topic)
+        topic = self._bus.topics.own(call.topic)
+        followed = self._followed[peer, call.topic] = FollowedTopic(peer, topic)
+        self._bus.readers.add(topic, followed)
+        return Following(self._journal.offsets(topic.name)[1])
+
+    def unfollow(self, peer: Peer, call: Unfollow) -> Done:
+        followed = self._followed.pop((peer, call.topic))
+        followed.closed = True
+        self._bus.readers.remove(followed.topic, followed)
+        return Done()
+
+    # ---- topics and positions ----------------------------------------------------------------------------------------
+
+    def readable(self, principal: Principal, text: str, maker: str | None = None) -> tuple[Topic, ...]:
+        """Return the topic, or the partitions of a base. Raises NameInvalidError, ForbiddenError, UnknownTopicError.
+
+        `maker`: network of a caller that waits for future messages; an unknown topic is created for it.
+        """
+        name = topic_name(self._bus, text)
+        self._bus.security.check(principal, "Consume", name)
+        topic = self._bus.topics.maybe_exact(name)
+        if topic is None:
+            if maker is None:
+                raise UnknownTopicError(name)
+            topic = self._bus.topics.named(name, maker)
+        return topic.partitions or (topic,)
+
+    def positions(self, topics: Sequence[Topic], text: str) -> list[int]:
+        """Parse a position: `first`, `end`, or an offset for each topic. Raises MalformedError."""
+        ranges = [self._journal.offsets(topic.name) for topic in topics]
+        if text == FIRST:
+            return [first for first, _ in ranges]
+        if text == END:
+            return [end for _, end in ranges]
+        parts = text.split(",")
+        if len(parts) != len(topics) or not all(
+            part.isascii() and part.isdigit() and len(part) <= 18 for part in parts
+        ):
+            several = f"{len(topics)} offsets separated by commas, one for each partition"
+            offsets = "an offset" if len(topics) == 1 else several
+            raise MalformedError(f"a position is `{FIRST}`, `{END}` or {offsets}, not {text[:100]!r}")
+        return [min(int(part), end) for part, (_, end) in zip(parts, ranges, strict=True)]
+
+    def find_gaps(self, topics: Sequence[Topic], begin: Sequence[int]) -> Steps[list[Gap]]:
+        """Return the gaps between a position and the end, at most MOST_GAPS."""
+        found: list[Gap] = yield self._bus.aside(partial(_gaps, self._journal, topics, begin, self._ends(topics)))
+        return found
+
+    def _ends(self, topics: Sequence[Topic]) -> list[int]:
+        return [self._journal.offsets(topic.name)[1] for topic in topics]
+
+
+def topic_name(bus: Bus, text: str) -> str:
+    """Return the canonical name of a topic; `/ns/x` and `ns/x` are a topic of Danube's namespace `ns`.
+
+    Raises NameInvalidError.
+    """
+    if "/" in text:
+        return parse_danube_topic("/" + text.removeprefix("/"))
+    name = canonical_name(text)
+    return bus.settings.subscriptions.aliases.get(name, name)
+
+
+# ---- in another thread -----------------------------------------------------------------------------------------------
+
+
+def read_rows(journal: Journal, topic: str, offset: int, limit: int, max_bytes: int) -> list[dict[str, Any]]:
+    """Read committed rows of one topic within limits, at least one if there is one. Raises TrimmedError."""
+    batches = journal.read_topic(topic, offset, limit, max_bytes)
+    return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+
+def _gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
+    """Yield the gaps before and between rows from `begin` on: offsets are dense otherwise."""
+    for row in rows:
+        if row["offset"] > begin:
+            yield Gap(topic.name, begin, row["offset"])
+        begin = row["offset"] + 1
+
+
+def _read(
+    journal: Journal, topics: Sequence[Topic], begin: Sequence[int], limit: int, max_bytes: int
+) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
+    """Return rows, the next position, and gaps. Raises TrimmedError."""
+    found: list[dict[str, Any]] = []
+    gaps: list[Gap] = []
+    following = list(begin)
+    for number, topic in enumerate(topics):
+        size = sum(len(row["payload"] or b"") for row in found)
+        if len(found) >= limit or size >= max_bytes:
+            break
+        rows = read_rows(journal, topic.name, following[number], limit - len(found), max_bytes - size)
+        found += rows
+        gaps += _gaps_in(topic, following[number], rows)
+        if rows:
+            following[number] = rows[-1]["offset"] + 1
+    return found, following, gaps
+
+
+def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[Gap]:
+    found: list[Gap] = []
+    for topic, offset, end in zip(topics, begin, ends, strict=True):
+        while offset < end and len(found) < MOST_GAPS:
+            try:
+                batches = list(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
+            except TrimmedError as error:
+                offset = error.first
+                continue
+            rows = [row for rows in batches for row in rows.to_pylist()]
+            if not rows:
+                break  # not committed yet, or lost: a reader that reaches it reports it
+            found += _gaps_in(topic, offset, rows)
+            offset = rows[-1]["offset"] + 1
+    return found[:MOST_GAPS]

@@ -1,0 +1,51 @@
+"""Connected peers and their subscriptions by pattern."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from raceway.broker.peers import Peer, PeerTable
+from raceway.broker.routing import patterns
+from raceway.model.intents import PatternRow
+
+
+class PeerStatus(msgspec.Struct, frozen=True):
+    """A connected peer. `errors` are those of the current second; `catching_up`: reads from the journal."""
+
+    id: str
+    wire: str
+    name: str
+    description: str
+    connected_us: int
+    heard_us: int
+    subscriptions: int
+    errors: int
+    catching_up: bool
+
+
+class PeerView:
+    def __init__(self, peers: PeerTable) -> None:
+        self._peers = peers
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def find(self, contains: str, limit: int) -> tuple[list[PeerStatus], int]:
+        """Return peers with this text in name, id or wire, in order of connection, and how many there are in total."""
+        wanted = contains.casefold()
+        found = [peer for peer in self._peers if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()]
+        return [_status(peer) for peer in islice(found, limit)], len(found)
+
+    def patterns(self) -> tuple[PatternRow, ...]:
+        """Return subscribed patterns, sorted by pattern, then kind."""
+        return patterns(self._peers)
+
+
+def _status(peer: Peer) -> PeerStatus:
+    row = peer.row()
+    return PeerStatus(
+        row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
+        len(peer.subscriptions), peer.errors, peer.is_behind,
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Intents of administrators about queues, subscriptions and limits, and their outcomes.
+
+Topics are named as clients name them. Outcomes of changes come after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
+from raceway.model.intents.reading import Gap
+from raceway.model.subscriptions import FailurePolicy, Policies, SubscriptionType
+
+
+class QueuePeek(Outcome, frozen=True):
+    """The oldest waiting rows of a queue, as mappings by column. `waiting` counts all."""
+
+    waiting: int
+    rows: list[dict[str, Any]]
+
+
+class SubscriptionMade(Outcome, frozen=True):
+    """`made` is False if the subscription existed."""
+
+    topic: str
+    made: bool
+
+
+class ReaderMoved(Outcome, frozen=True):
+    """The new position. `gaps`: later offsets whose rows are lost."""
+
+    begin: Sequence[int]
+    gaps: list[Gap]
+
+
+class DeliverySettings(Outcome, frozen=True):
+    """How a subscription delivers. `is_own`: the policy is not that of the bus. `in_flight`: None if it adapts."""
+
+    topic: str
+    type: SubscriptionType
+    is_own: bool
+    policy: FailurePolicy
+    in_flight: int | None
+    max_unacked: int
+
+
+class DeliveryReset(Outcome, frozen=True):
+    """`removed` is False if the subscription had no settings of its own."""
+
+    topic: str
+    removed: bool
+
+
+class AddQueue(IntentFor[Done], frozen=True):
+    """Create a durable queue that starts at a position."""
+
+    name: str
+    start: str
+    token: str
+
+
+class PeekQueue(IntentFor[QueuePeek], frozen=True):
+    """Read waiting messages of a queue. `token`: the queue's own; None if the caller needs none."""
+
+    name: str
+    token: str | None
+    limit: int
+    max_bytes: int
+    columns: tuple[str, ...]
+
+
+class PurgeQueue(IntentFor[int], frozen=True):
+    """Remove all waiting messages of a queue and count them. `token` as in `PeekQueue`."""
+
+    name: str
+    token: str | None
+
+
+class CreateSubscription(IntentFor[SubscriptionMade], frozen=True):
+    """Create a subscription without consumers, which starts at a position. `in_flight`: messages per consumer."""
+
+    topic: str
+    name: str
+    type: SubscriptionType
+    start: str
+    creates_topic: bool = False
+    in_flight: int | None = None
+
+
+class MoveReader(IntentFor[ReaderMoved], frozen=True):
+    """Move a durable subscription, or without one the queue of the topic, to another position."""
+
+    topic: str
+    subscription: str | None
+    start: str
+    token: str | None
+
+
+class ReadLimits(IntentFor[Policies], frozen=True):
+    """Read the limits of a namespace or a topic."""
+
+    scope: Literal["namespace", "topic"]
+    name: str
+
+
+class ReadDelivery(IntentFor[DeliverySettings], frozen=True):
+    """Read how a subscription delivers."""
+
+    topic: str
+    subscription: str
+
+
+class SetDelivery(IntentFor[DeliverySettings], frozen=True):
+    """Set how a subscription delivers, also before it exists. `policy` has the fields that differ from the bus's."""
+
+    topic: str
+    subscription: str
+    policy: dict[str, Any]
+    in_flight: int | None
+
+
+class ResetDelivery(IntentFor[DeliveryReset], frozen=True):
+    """Make a subscription deliver as the bus's settings say."""
+
+    topic: str
+    subscription: str
