@@ -40,4 +40,5 @@ def test_a_reference_of_a_schema_is_followed() -> None:
 
 def test_every_object_of_a_document_is_walked_and_its_nesting_counted() -> None:
     assert {"type": "number"} in list(walk(ROOT))
-    assert [nesting(each) for each in (1, {}, {"a": [{}]})] == [1, 1, 3]
+    documents: list[Any] = [1, {}, {"a": [{}]}]
+    assert [nesting(each) for each in documents] == [1, 1, 3]
