@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 GROUPS = {
     "tests/pipeline/": "spark",
     "tests/test_docs.py": "manual",
-    "tests/cli/test_pipeline_cli.py": "pipeline commands",
+    "tests/cli/test_pipeline.py": "pipeline commands",
     "tests/end_to_end/test_console": "chromium",
     "tests/test_site.py": "chromium",
 }

@@ -68,7 +68,7 @@ class ReturnPath(Protocol):
 
 
 class CallContext:
-    """What all calls share. `instance` is the id of this bus in hops; `returns` sends late answers to their callers."""
+    """State of all calls. `instance` is the id of this bus in hops; `returns` sends late answers to their callers."""
 
     def __init__(self, door: Door, instance: str, repeats: Repeats, returns: ReturnPath) -> None:
         self.instance, self.repeats, self.returns = instance, repeats, returns

@@ -17,7 +17,7 @@ POOL = DescriptorPool()
 
 
 def load(serialized: bytes) -> dict[str, Any]:
-    """What a generated module holds: `DESCRIPTOR`, message classes and enums by name, and the values of enums."""
+    """Contents of a generated module: `DESCRIPTOR`, message classes and enums by name, and the values of enums."""
     found = POOL.AddSerializedFile(serialized)
     file = POOL.FindFileByName(found.name)
     members: dict[str, Any] = {"DESCRIPTOR": file}

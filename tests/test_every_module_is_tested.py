@@ -1,0 +1,123 @@
+"""Every module of the package has a test module in the same place, or a line here that says which tests cover it.
+
+Modules without functions (records, names, constants) have nothing to test. Paths are relative to `tests` and, without
+their ending, to `src/raceway`.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import raceway
+
+SOURCE = Path(raceway.__file__).parent
+TESTS = Path(__file__).parent
+
+# Tests, and the modules that they cover beside their own.
+ELSEWHERE = {
+    # Parts of a whole that is tested through its front.
+    "test_errors.py": "errors/local errors/peer errors/root",
+    "broker/delivery/test_catch_up.py": "broker/delivery/live_peer",
+    "broker/queues/test_table.py": "broker/delivery/gaps",
+    "broker/registry/test_registry.py": "broker/registry/contracts broker/registry/references broker/registry/versions",
+    "broker/requests/test_exchanges.py": "broker/requests/refusals",
+    "broker/security/test_security.py": "model/security",
+    "broker/subscriptions/test_table.py": "broker/subscriptions/settings",
+    "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
+    "net/test_connection.py": "net/runtime",
+    "net/test_sockets.py": "net/certificates",
+    "pipeline/test_jobs.py": "pipeline/resetting",
+    "pipeline/test_lake.py": "pipeline/delta_lake pipeline/staged",
+    "pipeline/test_folders.py": "pipeline/opening",
+    "pipeline/test_recompute.py": "pipeline/tables pipeline/transforms/rejected",
+    "pipeline/imports/test_importing.py": "cli/pipeline_import pipeline/imports/chains pipeline/imports/pieces",
+    "schema/test_avro.py": "schema/avro_datum schema/avro_json schema/avro_nodes schema/avro_reader",
+    "schema/test_definition.py": "schema/reading",
+    "schema/test_json_schema.py": "schema/json_cost schema/json_text",
+    "schema/test_protobuf.py": "schema/proto_text schema/protobuf_compatibility",
+    "schema/test_values.py": "schema/avro_values",
+    "server/test_process.py": "server/running",
+    "server/test_supervising.py": "server/tethered",
+    "telemetry/test_exporter.py": "server/exporting",
+    "web/test_event_streams.py": "web/topic_rows",
+    "web/test_graph.py": "web/graph_table",
+    "wires/mb/listen/test_session.py": "wires/mb/listen/peer wires/mb/listen/tcp",
+    # Figures of all tables together, on the same rows.
+    "pipeline/test_figures.py": "pipeline/transforms/service_graph pipeline/transforms/topic_stats",
+    # Commands, with a bus.
+    "cli/test_doctor.py": "cli/blocked",
+    "cli/test_rejected.py": "web/rejected",
+    "cli/test_pipeline.py": "cli/pipeline_options",
+    "cli/test_up.py": "server/beside",
+    "cli/test_demo.py": "demo/report demo/summary server/child_bus",
+    "demo/test_story.py": "demo/danube demo/mb demo/mishaps demo/seneca demo/zbus",
+    # Clients, with a bus.
+    "client/test_typing.py": "net/client/client",
+    "net/client/test_calls.py": "wires/mb/client/calls",
+    "net/client/test_link.py": "wires/mb/client/link",
+    "net/client/test_messages.py": "wires/mb/client/messages",
+    "wires/danube/client/test_client.py": "wires/danube/client/consumer",
+    "wires/seneca/client/test_client.py": (
+        "net/client/http_pool wires/seneca/client/actions wires/seneca/client/attach wires/seneca/client/flow "
+        "wires/seneca/client/host wires/seneca/client/http_door wires/seneca/client/returns wires/seneca/client/ways"
+    ),
+    "wires/zbus/client/test_client.py": (
+        "wires/zbus/client/deliveries wires/zbus/client/line wires/zbus/client/queue_service"
+    ),
+    # Captures, compared with what the codecs say of the same bytes.
+    "pipeline/test_import_danube.py": "wires/danube/capture/reader wires/captures/batches wires/captures/capture",
+    "pipeline/test_import_mb.py": (
+        "wires/mb/capture/reader wires/mb/capture/rules wires/captures/columns wires/captures/lines "
+        "wires/captures/slices wires/captures/verdicts"
+    ),
+    "pipeline/test_import_seneca.py": "wires/seneca/capture/reader wires/captures/parsed",
+    "pipeline/test_import_zbus.py": "wires/zbus/capture/columns wires/zbus/capture/heads wires/zbus/capture/reader",
+    # What is easier to say of bytes, on a socket or of a whole document.
+    "wires/seneca/codec/test_contradictions.py": "wires/seneca/codec/call wires/seneca/codec/meta wires/seneca/ids",
+    "wires/seneca/dial/test_services.py": "wires/seneca/dial/service",
+    "wires/seneca/listen/test_http.py": "wires/seneca/listen/calls wires/seneca/listen/session",
+    "end_to_end/test_danube_admin.py": (
+        "wires/danube/listen/admin wires/danube/listen/cluster wires/danube/codec/policies"
+    ),
+    "end_to_end/test_danube_messages.py": (
+        "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "
+        "wires/danube/listen/session"
+    ),
+    "end_to_end/test_danube_registry.py": "wires/danube/listen/registry",
+    "end_to_end/test_danube_security.py": "wires/danube/listen/security",
+    "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page",
+    "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/session",
+    "end_to_end/test_http_door.py": "web/bodies web/connection web/publishing web/reading",
+    "end_to_end/test_console_api.py": "web/answers web/asking web/health",
+    "end_to_end/test_schema_registry.py": "web/registry web/registry_form",
+    "end_to_end/test_schemas.py": "web/schemas",
+    "one_bus/test_danube_joins.py": "cli/replay",
+}
+COVERED = {module: tests for tests, modules in ELSEWHERE.items() for module in modules.split()}
+
+
+def has_functions(file: Path) -> bool:
+    return any(
+        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(ast.parse(file.read_text()))
+    )
+
+
+def modules() -> list[str]:
+    """Modules with something to test; `__init__` is the map of its package, `_pb2` is generated."""
+    files = [path for path in SOURCE.rglob("*.py") if not path.stem.startswith("__") and not path.stem.endswith("_pb2")]
+    return sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in files if has_functions(path))
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_has_its_test_module_or_a_line_that_names_one(module: str) -> None:
+    place = Path(module)
+    own = TESTS / place.parent / f"test_{place.name}.py"
+    assert own.exists() != (module in COVERED), f"write {own}, or name the tests that cover it in ELSEWHERE (not both)"
+
+
+def test_every_line_names_tests_and_modules_that_exist() -> None:
+    assert [tests for tests in ELSEWHERE if not (TESTS / tests).exists()] == []
+    assert sorted(set(COVERED) - set(modules())) == []
