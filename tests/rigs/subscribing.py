@@ -11,7 +11,7 @@ from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, en
 from raceway.model.intents import (
     Acknowledge,
     Handover,
-    MessageStream,
+    OpenedStream,
     OpenStream,
     Publish,
     Request,
@@ -100,7 +100,7 @@ class Member:
         self.id = consumer_id
         self._bench = bench
         self.sink = sink or RecordingSink()
-        self.stream: MessageStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
+        self.stream: OpenedStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
         self.stream.start(self.sink)
 
     @property

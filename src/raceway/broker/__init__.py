@@ -1,9 +1,9 @@
 """The bus: tables in memory, rows in the journal, one door for every wire. Sockets and protocols are unknown here.
 
 Read in this order:
-  door           what wires and web may ask (`broker.py`: the door, and how the parts below are joined)
-  bus            what all parts share: settings, clock, journal, topics, peers
-  topics, topic_records, routing      which topics there are, and who gets what
+  door, view/    what wires and web may ask, and what they may look at (`broker.py`: how the parts below are joined)
+  bus, steps     what all parts share: settings, clock, journal, topics, peers; intents that take a while
+  topics, topic_records, topic_admin, routing   which topics there are, and who gets what
   publishing, producers, dedup, runs  a batch of messages from a peer to the journal and to its subscribers
   delivery/      peers that receive copies live, catching up from the journal, gaps
   subscriptions/ durable and live subscriptions with consumers

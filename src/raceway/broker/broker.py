@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from raceway import config
-from raceway.broker.bus import NO_SECURITY, Bus, Handler
+from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
@@ -123,7 +123,7 @@ class Broker(Bus):
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
         }
-        self._calls: dict[type, Handler] = {
+        self._calls: dict[type, IntentHandler] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
             Park: self._park,
