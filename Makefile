@@ -71,9 +71,10 @@ pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that thi
 	  $$venv/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
 	done
 
-# Wires and web that come through the door alone must work when every outcome comes a turn of the loop later.
-DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/net/test_tcp.py tests/broker/delivery tests/contract/test_live_model.py \
-                 tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_slow_subscriber.py \
+# Wires and web must work when every outcome comes a turn of the loop later.
+DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/wires/danube tests/net/test_tcp.py tests/net/test_grpc.py \
+                 tests/broker/delivery tests/contract/test_live_model.py tests/end_to_end/test_slow_subscriber.py \
+                 tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_danube_*.py \
                  tests/web tests/end_to_end/test_http_*.py tests/end_to_end/test_console_api.py
 
 test-delayed: setup ## Run the tests of wires and web behind the door with outcomes that come later

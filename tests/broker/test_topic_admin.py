@@ -33,7 +33,7 @@ def test_topics_are_listed_by_name_and_namespace(bench: SubscribingBench) -> Non
         TopicRow("parts-part-0", True),
         TopicRow("parts-part-1", True),
     ]
-    assert admin.namespace_topics("shop") == ["/shop/b"]
+    assert admin.topics("shop") == [TopicRow("/shop/b", False, (NAME,))]
     with pytest.raises(UnknownNamespaceError):
         admin.topics("nothing")
 

@@ -10,8 +10,8 @@ from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
 from raceway.model.intents import (
     Acknowledge,
-    DeliveryStream,
     Handover,
+    OpenedStream,
     OpenStream,
     Publish,
     Request,
@@ -100,7 +100,7 @@ class Member:
         self.id = consumer_id
         self._bench = bench
         self.sink = sink or RecordingSink()
-        self.stream: DeliveryStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
+        self.stream: OpenedStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
         self.stream.start(self.sink)
 
     @property

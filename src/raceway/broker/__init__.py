@@ -2,9 +2,9 @@
 
 Read in this order:
   door, view/    what wires and web may ask, and what they may look at
-  broker         performs what is asked, and joins the parts below; `steps`: what takes a while
-  bus            what all parts share: settings, clock, journal, topics, peers
-  topics, topic_records, routing      which topics there are, and who gets what
+  broker         performs what is asked, and joins the parts below
+  bus, steps     what all parts share: settings, clock, journal, topics, peers; intents that take a while
+  topics, topic_records, topic_admin, routing   which topics there are, and who gets what
   publishing, producers, dedup, runs  a batch of messages from a peer to the journal and to its subscribers
   delivery/      peers that receive copies live, catching up from the journal, gaps
   subscriptions/ durable and live subscriptions with consumers

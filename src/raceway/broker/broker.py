@@ -14,7 +14,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.administration import AdministrationCalls
-from raceway.broker.bus import NO_SECURITY, Bus, Handler
+from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
@@ -130,7 +130,7 @@ class Broker(Bus):
         administration = AdministrationCalls(
             self, reading, self.subscriptions, self.queues, records, self.topic_admin, self.subscription_admin
         )
-        self._calls: dict[type, Handler] = {
+        self._calls: dict[type, IntentHandler] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
             Park: self._park,

@@ -25,7 +25,7 @@ from raceway.net.runtime import Clock, Runtime
 
 AUDIT = "system.message"
 R = TypeVar("R")
-Handler = Callable[[Any, Any], Any]
+IntentHandler = Callable[[Any, Any], Any]
 NO_SECURITY = config.SecuritySettings()
 
 
@@ -103,7 +103,7 @@ class Bus:
         """Wait for the commit of everything so far: a step."""
         self.journal.after_commit(then)
 
-    def changing(self, work: Callable[[Any], Any]) -> Handler:
+    def changing(self, work: Callable[[Any], Any]) -> IntentHandler:
         """Return the handler of an intent that changes stored state: `work` is given the intent."""
         return lambda peer, call: self.change(lambda: work(call))
 

@@ -11,7 +11,7 @@ import secrets
 
 import msgspec
 
-from raceway.broker.bus import Bus, Handler
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.registry.schemas import Schemas
@@ -67,7 +67,7 @@ class Producers:
                 RegisteredProducer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0)
             )
 
-    def calls(self) -> dict[type, Handler]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             CreateProducer: lambda peer, call: self._bus.change(
                 lambda: self.create(call.wanted, peer.network), renews=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from raceway.broker.bus import Bus, Handler
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.producers import Producers
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import Schemas
@@ -31,7 +31,7 @@ class TopicAdministration:
         self._bus, self._records, self._schemas, self._producers = bus, records, schemas, producers
         self._subscriptions, self._queues = subscriptions, queues
 
-    def calls(self) -> dict[type, Handler]:
+    def calls(self) -> dict[type, IntentHandler]:
         calls: dict[type, Callable[[Any], None]] = {
             CreateNamespace: lambda call: self.create_namespace(call.name),
             DeleteNamespace: lambda call: self.delete_namespace(call.name),
@@ -54,10 +54,6 @@ class TopicAdministration:
     def delete_namespace(self, name: str) -> None:
         """Delete an empty namespace. Raises UnknownNamespaceError, InUseError."""
         self._records.delete_namespace(name)
-
-    def namespace_topics(self, name: str) -> list[str]:
-        """Return the topics of a namespace. Raises UnknownNamespaceError."""
-        return [row.name for row in self.topics(name)]
 
     def policies(self, namespace: str) -> Policies:
         """Return the policies of a namespace. Raises UnknownNamespaceError."""

@@ -167,7 +167,7 @@ class ConsumerRow(_Record, frozen=True):
 
 
 class TopicRow(_Record, frozen=True):
-    """A topic. `reliable` is None until a Danube producer decides it. A partitioned topic has `partitions` only."""
+    """A topic. `reliable` is None until a registered producer decides it. A partitioned topic has `partitions` only."""
 
     name: str
     reliable: bool | None = None

@@ -75,8 +75,8 @@ def parse_namespace(text: str) -> str:
     return name
 
 
-def danube_topic(name: str) -> str:
-    """Return Danube's name of a topic, `/namespace/topic`."""
+def namespaced_topic(name: str) -> str:
+    """Return the name of a topic with its namespace, `/namespace/topic`."""
     return name if name.startswith("/") else f"/{DEFAULT_NAMESPACE}/{name}"
 
 

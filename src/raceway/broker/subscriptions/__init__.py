@@ -6,5 +6,6 @@ durable, keyed, live   the three kinds of delivery
 consumers, keys        who is connected, and which consumer gets which key
 windows       messages handed out and not yet acknowledged
 progress      acknowledged ranges and failure counts, as kept in the journal's state
+administration         what administrators list, remove and set
 feeds, absences, settings   new rows, consumers that are away, what administrators set
 """

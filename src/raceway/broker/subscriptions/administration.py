@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raceway.broker.bus import Bus, Handler
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.subscriptions.table import SubscriptionTable, check_name
 from raceway.broker.topic_records import TopicRecords
 from raceway.errors import InUseError
@@ -14,7 +14,7 @@ class SubscriptionAdministration:
     def __init__(self, bus: Bus, records: TopicRecords, subscriptions: SubscriptionTable) -> None:
         self._bus, self._records, self._subscriptions = bus, records, subscriptions
 
-    def calls(self) -> dict[type, Handler]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             RemoveSubscription: self._bus.changing(self._remove),
             SetFailurePolicy: self._bus.changing(self._set_policy),

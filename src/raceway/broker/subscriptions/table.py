@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from raceway import config
-from raceway.broker.bus import Bus, Handler
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.delivery.recent import RecentRows
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
@@ -63,7 +63,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tr
 
 
 class Stream:
-    """The stream of a consumer: a `DeliveryStream`."""
+    """The stream of a consumer: an `OpenedStream`."""
 
     def __init__(self, table: SubscriptionTable, consumer_id: int) -> None:
         self._table, self._consumer_id = table, consumer_id
@@ -111,7 +111,7 @@ class SubscriptionTable:
         self._paused = False
         self._restore()
 
-    def calls(self) -> dict[type, Handler]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             AttachConsumer: self._attach_consumer,
             FindConsumer: lambda peer, call: Done(self.is_consumer(call.consumer_id)),

@@ -23,7 +23,7 @@ from raceway.journal.contract import Done
 from raceway.model.envelope import OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
 from raceway.model.intents import Sink
-from raceway.model.topics import danube_topic
+from raceway.model.topics import namespaced_topic
 
 ORIGINAL_TOPIC = "x-original-topic"
 # Attributes of a dead letter besides the message's own: its origin and its failures.
@@ -77,7 +77,7 @@ class Letters:
         if producer_id is None:
             producer_id = sender_id(topic.encoded, batch.item("producer", row) or b"")
         origin = {
-            ORIGINAL_TOPIC: danube_topic(topic.name),
+            ORIGINAL_TOPIC: namespaced_topic(topic.name),
             "x-original-subscription": subscription,
             "x-original-topic-offset": str(batch.item("offset", row)),
             "x-original-producer-id": str(producer_id),

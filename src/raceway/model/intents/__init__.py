@@ -47,7 +47,11 @@ from raceway.model.intents.batches import (
     Sent,
     Taken,
 )
-from raceway.model.intents.kinds import Done, IntentFor, Outcome
+from raceway.model.intents.kinds import (
+    Done,
+    IntentFor,
+    Outcome,
+)
 from raceway.model.intents.peers import (
     SUBSCRIPTION_KINDS,
     Audit,
@@ -74,7 +78,10 @@ from raceway.model.intents.peers import (
     UnwatchLog,
     WatchLog,
 )
-from raceway.model.intents.producers import CreateProducer, TouchProducer
+from raceway.model.intents.producers import (
+    CreateProducer,
+    TouchProducer,
+)
 from raceway.model.intents.reading import (
     END,
     FIRST,
@@ -95,7 +102,12 @@ from raceway.model.intents.reading import (
     TopicRead,
     Unfollow,
 )
-from raceway.model.intents.roles import BindRole, DeleteBinding, DeleteRole, PutRole
+from raceway.model.intents.roles import (
+    BindRole,
+    DeleteBinding,
+    DeleteRole,
+    PutRole,
+)
 from raceway.model.intents.schemas import (
     BindTopic,
     CheckSchema,
@@ -109,12 +121,15 @@ from raceway.model.intents.schemas import (
     SetMode,
     UnbindTopic,
 )
-from raceway.model.intents.security import Identify, ProveAdministrator
+from raceway.model.intents.security import (
+    Identify,
+    ProveAdministrator,
+)
 from raceway.model.intents.subscriptions import (
     AttachConsumer,
-    DeliveryStream,
     FindConsumer,
     Handover,
+    OpenedStream,
     OpenStream,
     RemoveSubscription,
     SetDispatch,
@@ -157,7 +172,6 @@ __all__ = [
     "DeleteVersion",
     "DeliveryReset",
     "DeliverySettings",
-    "DeliveryStream",
     "Done",
     "FindConsumer",
     "FindSchema",
@@ -180,6 +194,7 @@ __all__ = [
     "MoveReader",
     "NoteRedriven",
     "OpenStream",
+    "OpenedStream",
     "Outcome",
     "Park",
     "PatternRow",

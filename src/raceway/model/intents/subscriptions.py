@@ -40,7 +40,7 @@ class Sink(Protocol):
         """End the stream: replaced by a newer one (None), or the consumer was removed."""
 
 
-class DeliveryStream(Protocol):
+class OpenedStream(Protocol):
     """The bus's end of a consumer's stream."""
 
     def start(self, sink: Sink) -> None:
@@ -65,7 +65,7 @@ class FindConsumer(IntentFor[Done], frozen=True):
     consumer_id: int
 
 
-class OpenStream(IntentFor[DeliveryStream], frozen=True):
+class OpenStream(IntentFor[OpenedStream], frozen=True):
     """Open the stream of a consumer. Needs `Consume` on its topic. Nothing is delivered before it is started."""
 
     consumer_id: int

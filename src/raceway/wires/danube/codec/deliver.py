@@ -15,7 +15,7 @@ from typing import Any
 
 from raceway.model.envelope import DANUBE, Batch, decode_attributes
 from raceway.model.hashing import sender_id
-from raceway.model.topics import danube_topic
+from raceway.model.topics import namespaced_topic
 from raceway.wires.danube.codec.fields import bytes_field, map_field, number_field, varint
 
 # Size of each cache: producers and sets of attributes come from peers, so their number must be bounded.
@@ -32,7 +32,7 @@ class Deliverer:
     def __init__(self, topic: bytes, subscription: bytes, broker_address: bytes) -> None:
         self._topic = topic
         # Field numbers are those of danube_api.proto: in MsgID 2 is topic_name, 3 broker_addr.
-        self._of_topic = bytes_field(2, danube_topic(topic.decode()).encode()) + bytes_field(3, broker_address)
+        self._of_topic = bytes_field(2, namespaced_topic(topic.decode()).encode()) + bytes_field(3, broker_address)
         self._subscription = bytes_field(6, subscription)
         self._senders: dict[tuple[int | None, bytes | None], tuple[bytes, bytes]] = {}
         self._maps: dict[bytes, bytes] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison
-from raceway.model.topics import danube_topic, parse_danube_topic
+from raceway.model.topics import namespaced_topic, parse_danube_topic
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import SubscriptionFailurePolicy
 
 # Indexed by the numbers of Danube's enums.
@@ -39,6 +39,6 @@ def failure_policy_message(policy: FailurePolicy) -> SubscriptionFailurePolicy:
         base_redelivery_delay_ms=policy.base_redelivery_delay_ms,
         max_redelivery_delay_ms=policy.max_redelivery_delay_ms,
         backoff_strategy=BACKOFFS.index(policy.backoff),  # type: ignore[arg-type]  # enums are numbers
-        dead_letter_topic=danube_topic(policy.dead_letter_topic) if policy.dead_letter_topic else None,
+        dead_letter_topic=namespaced_topic(policy.dead_letter_topic) if policy.dead_letter_topic else None,
         poison_policy=POISONS.index(policy.poison),  # type: ignore[arg-type]  # the same
     )

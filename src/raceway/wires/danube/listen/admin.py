@@ -21,7 +21,7 @@ from raceway.model.intents import (
     SetLimits,
 )
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
-from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
+from raceway.model.topics import namespaced_topic, parse_danube_topic, parse_namespace
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     BrokerInfo,
@@ -125,7 +125,7 @@ class AdminCalls:
 
     def _list_names(self, caller: Caller, request: NamespaceRequest) -> TopicListResponse:
         rows = self._shown.topics(self._namespace(caller, request.name))
-        return TopicListResponse(topics=[danube_topic(row.name) for row in rows])
+        return TopicListResponse(topics=[namespaced_topic(row.name) for row in rows])
 
     def _get_policies(self, caller: Caller, request: NamespaceRequest) -> PolicyResponse:
         policies = self._shown.policies(self._namespace(caller, request.name))
@@ -176,8 +176,9 @@ class AdminCalls:
     def _describe_topic(self, caller: Caller, request: DescribeTopicRequest) -> DescribeTopicResponse:
         row = self._shown.describe(self._topic(caller, request.name))
         answer = DescribeTopicResponse(
-            name=danube_topic(row.name), subscriptions=row.subscriptions, broker_id=BROKER_ID, delivery=_delivery(row)
-        )
+            name=namespaced_topic(row.name), subscriptions=row.subscriptions, broker_id=BROKER_ID,
+            delivery=_delivery(row),
+        )  # fmt: skip
         self._describe_schema(answer, row)
         return answer
 
@@ -264,7 +265,9 @@ class AdminCalls:
 
 def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:
     return TopicInfoListResponse(
-        topics=[TopicInfo(name=danube_topic(row.name), broker_id=BROKER_ID, delivery=_delivery(row)) for row in rows]
+        topics=[
+            TopicInfo(name=namespaced_topic(row.name), broker_id=BROKER_ID, delivery=_delivery(row)) for row in rows
+        ]
     )
 
 

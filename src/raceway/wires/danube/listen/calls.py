@@ -35,9 +35,9 @@ WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
 R = TypeVar("R")
-Handler = Callable[["Caller", Any], "Message | Coroutine[IntentFor[Any], Any, Message]"]
+CallHandler = Callable[["Caller", Any], "Message | Coroutine[IntentFor[Any], Any, Message]"]
 # Method name to the class of its requests and its handler.
-Handlers = Mapping[str, tuple[type[Message], Handler]]
+Handlers = Mapping[str, tuple[type[Message], CallHandler]]
 
 
 @coroutine
@@ -116,7 +116,7 @@ class DanubeCalls:
         for name, (kind, handler) in handlers.items():
             methods.unary(f"/{service}/{name}", partial(self._take, kind, handler))
 
-    def _take(self, kind: type[Message], handler: Handler, session: DanubeSession, calls: list[Call]) -> None:
+    def _take(self, kind: type[Message], handler: CallHandler, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
             try:
                 caller = Caller(session, self.principal(head))

@@ -7,7 +7,7 @@ from typing import Any
 from raceway.errors import InvalidValueError, UnknownTopicError
 from raceway.model.intents import AttachConsumer, CreateProducer, FindConsumer, TouchProducer
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
-from raceway.model.topics import danube_topic, parse_danube_topic
+from raceway.model.topics import namespaced_topic, parse_danube_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     ConsumerRequest,
@@ -60,7 +60,8 @@ class Clients:
         topic = parse_danube_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
         return TopicPartitionsResponse(
-            request_id=request.request_id, partitions=[danube_topic(name) for name in self._topics.partitions(topic)]
+            request_id=request.request_id,
+            partitions=[namespaced_topic(name) for name in self._topics.partitions(topic)],
         )
 
     # ---- producers and consumers -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from raceway.errors import ForbiddenError, MalformedError, RacewayError
 from raceway.model.envelope import DANUBE
-from raceway.model.intents import Acknowledge, DeliveryStream, Handover, OpenStream, Outcome, Return, Send, Sent, Taken
+from raceway.model.intents import Acknowledge, Handover, OpenedStream, OpenStream, Outcome, Return, Send, Sent, Taken
 from raceway.model.security import Principal
 from raceway.model.topics import parse_danube_topic
 from raceway.net.codec.grpc_head import Status
@@ -139,7 +139,7 @@ class MessageCalls:
                 self._perform(session.peer, OpenStream(consumer_id), done)
 
     def _opened(
-        self, session: DanubeSession, stream: int, principal: Principal, outcome: DeliveryStream | RacewayError
+        self, session: DanubeSession, stream: int, principal: Principal, outcome: OpenedStream | RacewayError
     ) -> None:
         if isinstance(outcome, RacewayError):
             self._refuse_receive(session, stream, outcome)
@@ -207,12 +207,12 @@ class ConsumerStream:
     largest = LARGEST_DELIVERY
 
     def __init__(
-        self, calls: DanubeCalls, session: DanubeSession, stream: int, principal: Principal, source: DeliveryStream
+        self, calls: DanubeCalls, session: DanubeSession, stream: int, principal: Principal, source: OpenedStream
     ) -> None:
         self._calls = calls
         self._principal = principal
         self._address = calls.address(session).encode()
-        self._above: DeliveryStream | None = source
+        self._above: OpenedStream | None = source
         self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room)
         self._deliverer: Deliverer | None = None
         self._session = session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raceway.model import security
 from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
 from raceway.model.security import Principal
-from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
+from raceway.model.topics import namespaced_topic, parse_danube_topic, parse_namespace
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     Binding,
@@ -97,7 +97,7 @@ def _resource(scope: str, sent: str) -> str:
 
 
 def _shown(binding: security.Binding) -> Binding:
-    resource = danube_topic(binding.resource) if binding.scope == "topic" else binding.resource
+    resource = namespaced_topic(binding.resource) if binding.scope == "topic" else binding.resource
     return Binding(
         id=binding.id, principal_type=binding.principal_type, principal_name=binding.principal_name,
         role=binding.role, scope=binding.scope, resource=resource,
