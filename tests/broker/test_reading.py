@@ -10,7 +10,7 @@ import pytest
 from raceway.broker.door import Door
 from raceway.errors import MalformedError, UnknownTopicError
 from raceway.model.envelope import Batch
-from raceway.model.intents import Follow, Following, LocateTopic, ReadTopic, TopicRead, Unfollow
+from raceway.model.intents import Follow, LocateTopic, ReadTopic, TopicRead, Unfollow
 from tests.rigs.doubles import Bench, Message, RecordingPeer
 
 
@@ -34,7 +34,7 @@ def test_committed_rows_are_passed_on_until_the_peer_stops() -> None:
     bench, peer, sender = Bench(), FollowingPeer(), RecordingPeer()
     bench.publish(sender, Message(b"t"))
     bench.loop.settle()
-    assert outcome(bench, peer, Follow("t")) == Following(1)
+    assert outcome(bench, peer, Follow("t")) == 1
     bench.publish(sender, Message(b"t"), Message(b"other"), Message(b"t"))
     assert peer.rows == []  # not before the commit
     bench.loop.settle()

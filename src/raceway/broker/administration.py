@@ -25,7 +25,6 @@ from raceway.errors import InvalidValueError, QueueKindError, UnknownTopicError
 from raceway.model.intents import (
     AddQueue,
     CreateSubscription,
-    DeliveryReset,
     DeliverySettings,
     Done,
     MoveReader,
@@ -37,7 +36,7 @@ from raceway.model.intents import (
     ReadLimits,
     ResetDelivery,
     SetDelivery,
-    SubscriptionMade,
+    TopicDone,
 )
 from raceway.model.subscriptions import LAST, ConsumerWanted, Policies, Start, parse_start
 
@@ -101,7 +100,7 @@ class AdministrationCalls:
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
-    def _create(self, peer: Peer, call: CreateSubscription) -> Steps[SubscriptionMade]:
+    def _create(self, peer: Peer, call: CreateSubscription) -> Steps[TopicDone]:
         name, start, security = topic_name(self._bus, call.topic), parse_start(call.start), self._bus.security
         security.check(peer.principal, "Consume", name)
         if not self._topics.look_up(name):
@@ -113,7 +112,7 @@ class AdministrationCalls:
         for part in self._topics.partitions(name):
             made |= yield from self._create_one(part, call, start)
         yield self._bus.commit
-        return SubscriptionMade(name, made)
+        return TopicDone(name, made)
 
     def _create_one(self, topic: str, call: CreateSubscription, start: Start) -> Steps[bool]:
         place = None
@@ -172,14 +171,14 @@ class AdministrationCalls:
         yield self._bus.commit
         return self._settings(topic, call.subscription)
 
-    def _reset_delivery(self, peer: Peer, call: ResetDelivery) -> Steps[DeliveryReset]:
+    def _reset_delivery(self, peer: Peer, call: ResetDelivery) -> Steps[TopicDone]:
         topic, name, admin = self._managed(peer, call.topic), call.subscription, self._admin
         parts = self._parts(topic)
         removed = admin.has_failure_policy(parts[0], name) or admin.in_flight(parts[0], name) is not None
         for part in parts:
             admin.forget_delivery(part, name)
         yield self._bus.commit
-        return DeliveryReset(topic, removed)
+        return TopicDone(topic, removed)
 
     def _managed(self, peer: Peer, text: str) -> str:
         """Return the topic's name, if the peer may change its subscriptions."""

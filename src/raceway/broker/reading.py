@@ -19,13 +19,11 @@ from raceway.model.intents import (
     FIRST,
     Done,
     Follow,
-    Following,
     Gap,
     Located,
     LocateTopic,
     ReadRows,
     ReadTopic,
-    RowsRead,
     TopicRead,
     Unfollow,
 )
@@ -90,24 +88,24 @@ class Reading:
                 following = [max(first, end) for _, first, end in places]
         return TopicRead(begin, following, self._ends(topics), found, gaps)
 
-    def read_rows(self, peer: Peer, call: ReadRows) -> Steps[RowsRead]:
+    def read_rows(self, peer: Peer, call: ReadRows) -> Steps[list[dict[str, Any]]]:
         """Raises ForbiddenError, TrimmedError."""
         self._bus.security.check(peer.principal, "Consume", call.topic)
         work = self._bus.aside(partial(read_rows, self._journal, call.topic, call.offset, call.limit, call.max_bytes))
-        rows = yield work
+        rows: list[dict[str, Any]] = yield work
         if not rows:
             with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
                 yield self._bus.commit
             rows = yield work
-        return RowsRead(rows)
+        return rows
 
-    def follow(self, peer: Peer, call: Follow) -> Following:
+    def follow(self, peer: Peer, call: Follow) -> int:
         """Raises ForbiddenError."""
         self._bus.security.check(peer.principal, "Consume", call.topic)
         topic = self._bus.topics.own(call.topic)
         followed = self._followed[peer, call.topic] = FollowedTopic(peer, topic)
         self._bus.readers.add(topic, followed)
-        return Following(self._journal.offsets(topic.name)[1])
+        return self._journal.offsets(topic.name)[1]
 
     def unfollow(self, peer: Peer, call: Unfollow) -> Done:
         followed = self._followed.pop((peer, call.topic))

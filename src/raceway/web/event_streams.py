@@ -24,7 +24,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import BusyError, RacewayError, TrimmedError
 from raceway.model.envelope import HTTP, PUBLISH, Batch
-from raceway.model.intents import Follow, Following, ReadRows, Unfollow
+from raceway.model.intents import Follow, ReadRows, Unfollow
 from raceway.model.security import OWNER
 from raceway.net.ids import random_id
 from raceway.web.answers import ABORT, UNSENT
@@ -104,11 +104,11 @@ class Tail:
         self.end: int | None = None
         self.streams: list[EventStream] = []
 
-    def followed(self, outcome: Following | RacewayError) -> None:
+    def followed(self, outcome: int | RacewayError) -> None:
         """Set the end, unless rows were committed in the meantime."""
-        assert isinstance(outcome, Following)
+        assert isinstance(outcome, int)
         if self.end is None:
-            self.end = outcome.end
+            self.end = outcome
         for stream in self.streams:
             stream.changed.set()
 
@@ -219,7 +219,7 @@ class EventStreams:
         edge, end = stream.edges[topic], self._tails[topic].end or 0
         try:
             wanted = ReadRows(topic, edge, READ_ROWS, self.settings.stream_bytes)
-            rows = (await performed(self._door, self._peer, wanted)).rows
+            rows = await performed(self._door, self._peer, wanted)
         except TrimmedError as error:
             return stream.gap(topic, error.first)
         if not rows:  # damaged

@@ -138,7 +138,7 @@ class PolicyRoutes(Routes):
     async def remove_delivery(self, request: Request, query: PolicyQuery) -> RemovedPolicy:
         """Remove the policy: the bus's settings apply again."""
         found = await ask(self._door, request, ResetDelivery(query.topic, query.name))
-        return RemovedPolicy(found.topic, query.name, found.removed)
+        return RemovedPolicy(found.topic, query.name, found.changed)
 
 
 def _shown(name: str, found: DeliverySettings) -> DeliveryPolicy:

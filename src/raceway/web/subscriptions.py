@@ -21,6 +21,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway.broker.door import Door
+from raceway.broker.view.peers import PeerStatus
 from raceway.model.intents import FIRST, CreateSubscription, Gap, MoveReader, SubscriptionKind
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 from raceway.web.doorman import Doorman
@@ -37,15 +38,7 @@ class PeerQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Maximum number of peers.", ge=1, le=PAGE)] = PAGE
 
 
-class ShownPeer(msgspec.Struct, frozen=True):
-    id: str
-    wire: str
-    name: str
-    description: str
-    connected_us: int
-    heard_us: int
-    subscriptions: int
-    errors: int
+class ShownPeer(PeerStatus, frozen=True):
     catching_up: Annotated[bool, Meta(description="Whether it was too slow and is catching up from the journal.")]
 
 
@@ -161,7 +154,7 @@ class SubscriptionRoutes(Routes):
             sent.topic, sent.name, sent.type, str(sent.start), sent.create_topic, sent.in_flight
         )
         found = await ask(self._door, request, wanted)
-        return Answered(MadeSubscription(found.topic, sent.name, found.made), 201 if found.made else 200)
+        return Answered(MadeSubscription(found.topic, sent.name, found.changed), 201 if found.changed else 200)
 
     @post("/api/replay", CONSUME, "topics", body=Replay)
     async def replay(self, request: Request) -> Replayed:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from raceway.broker.door import Door
 from raceway.broker.view import View
-from raceway.broker.view.topics import KnownTopic
+from raceway.broker.view.topics import KnownTopic, TopicPeer
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
 from raceway.web.live import Live
@@ -53,13 +53,8 @@ class TopicPage(msgspec.Struct, frozen=True):
     total: int
 
 
-class ShownConsumer(msgspec.Struct, frozen=True):
+class ShownConsumer(TopicPeer, frozen=True):
     """A connected peer that subscribes to the topic or answers its requests."""
-
-    id: str
-    name: str
-    wire: str
-    role: Literal["listens", "answers"]
 
 
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):

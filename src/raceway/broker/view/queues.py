@@ -37,9 +37,6 @@ class QueueView:
     def maybe(self, name: str) -> QueueStatus | None:
         return next((each for each in self if each.name == name), None)
 
-    def exists(self, name: str) -> bool:
-        return self._queues.exists(name)
-
     def guarded(self) -> frozenset[str]:
         """Return the names of queues that require a token."""
         return frozenset(name for name, record, _ in self._queues if record.token)

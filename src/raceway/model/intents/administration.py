@@ -20,11 +20,11 @@ class QueuePeek(Outcome, frozen=True):
     rows: list[dict[str, Any]]
 
 
-class SubscriptionMade(Outcome, frozen=True):
-    """`made` is False if the subscription existed."""
+class TopicDone(Outcome, frozen=True):
+    """Success, on the topic of this canonical name. `changed` is False if the call was a no-op."""
 
     topic: str
-    made: bool
+    changed: bool
 
 
 class ReaderMoved(Outcome, frozen=True):
@@ -43,13 +43,6 @@ class DeliverySettings(Outcome, frozen=True):
     policy: FailurePolicy
     in_flight: int | None
     max_unacked: int
-
-
-class DeliveryReset(Outcome, frozen=True):
-    """`removed` is False if the subscription had no settings of its own."""
-
-    topic: str
-    removed: bool
 
 
 class AddQueue(IntentFor[Done], frozen=True):
@@ -77,7 +70,7 @@ class PurgeQueue(IntentFor[int], frozen=True):
     token: str | None
 
 
-class CreateSubscription(IntentFor[SubscriptionMade], frozen=True):
+class CreateSubscription(IntentFor[TopicDone], frozen=True):
     """Create a subscription without consumers, which starts at a position. `in_flight`: messages per consumer."""
 
     topic: str
@@ -120,7 +113,7 @@ class SetDelivery(IntentFor[DeliverySettings], frozen=True):
     in_flight: int | None
 
 
-class ResetDelivery(IntentFor[DeliveryReset], frozen=True):
+class ResetDelivery(IntentFor[TopicDone], frozen=True):
     """Make a subscription deliver as the bus's settings say."""
 
     topic: str

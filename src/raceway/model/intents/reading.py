@@ -42,18 +42,6 @@ class TopicRead(Outcome, frozen=True):
     gaps: list[Gap]
 
 
-class RowsRead(Outcome, frozen=True):
-    """Rows of one topic, as mappings by column."""
-
-    rows: list[dict[str, Any]]
-
-
-class Following(Outcome, frozen=True):
-    """The topic is followed from `end` on."""
-
-    end: int
-
-
 class RejectedRows(Outcome, frozen=True):
     """Rows of a page, newest first, each with where it was redriven to, if it was. `following` continues below."""
 
@@ -85,7 +73,7 @@ class ReadTopic(IntentFor[TopicRead], frozen=True):
     max_bytes: int
 
 
-class ReadRows(IntentFor[RowsRead], frozen=True):
+class ReadRows(IntentFor[list[dict[str, Any]]], frozen=True):
     """Read committed rows of one topic (canonical name) from an offset on. No rows: all up to the end are lost."""
 
     topic: str
@@ -94,8 +82,8 @@ class ReadRows(IntentFor[RowsRead], frozen=True):
     max_bytes: int
 
 
-class Follow(IntentFor[Following], frozen=True):
-    """Pass the committed rows of a topic (canonical name) to the peer from now on."""
+class Follow(IntentFor[int], frozen=True):
+    """Pass the committed rows of a topic (canonical name) to the peer from now on. The outcome is the first offset."""
 
     topic: str
 
