@@ -72,8 +72,9 @@ pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that thi
 	done
 
 # Wires that come through the door alone must work when every outcome comes a turn of the loop later.
-DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/net/test_tcp.py tests/broker/delivery tests/contract/test_live_model.py \
-                 tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_slow_subscriber.py
+DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/wires/zbus tests/net/test_tcp.py tests/broker/delivery tests/contract/test_live_model.py \
+                 tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_zbus_*.py \
+                 tests/end_to_end/test_slow_subscriber.py
 
 test-delayed: setup ## Run the tests of wires behind the door with outcomes that come later
 	@TEST_DELAYED_DOOR=1 $(PYTEST) -m "not slow" $(DELAYED_TESTS)

@@ -21,6 +21,7 @@ from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
+from raceway.broker.queues.calls import QueueCalls
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
@@ -29,7 +30,7 @@ from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.undeliverable import Parking
-from raceway.errors import ForbiddenError, NoRouteError
+from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
@@ -51,7 +52,6 @@ from raceway.model.intents import (
     Publish,
     ReadMetrics,
     Register,
-    Reply,
     Request,
     Respond,
     Return,
@@ -59,7 +59,6 @@ from raceway.model.intents import (
     Subscribe,
     SubscriptionList,
     SubscriptionRow,
-    Taken,
     Unsubscribe,
     UnwatchLog,
     WatchLog,
@@ -71,10 +70,6 @@ from raceway.net.runtime import Clock
 log = structlog.get_logger("raceway.broker")
 
 LOG = "system.log"
-ERROR_COUNTERS: dict[type, str] = {
-    Publish: "router.publish.error",
-    Request: "router.request.error",
-}
 # Calls that show other peers.
 LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
@@ -102,18 +97,19 @@ class Broker(Bus):
         self.security.changed = self._end_forbidden
         self.schema_violations = publishing.schema_door.violations
         self._join_danube(publishing)
-        self.correlation, self.replies = exchanges.correlation, exchanges.replies
+        self.correlation, self.reply_queues = exchanges.correlation, exchanges.reply_queues
         self._exchanges = exchanges
+        self._queue_calls = QueueCalls(self, self.queues, publishing, exchanges)
         self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
             AskAll: exchanges.ask_all,
             Respond: exchanges.respond,
-            Reply: exchanges.reply,
             Send: self.producers.send,
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
+            **self._queue_calls.batches(),
         }
         self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
@@ -128,6 +124,7 @@ class Broker(Bus):
             ListSubscriptions: self._list_subscriptions,
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
+            **self._queue_calls.calls(),
         }
 
     def _join_danube(self, publishing: Publishing) -> None:
@@ -148,17 +145,10 @@ class Broker(Bus):
         """
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
-            return self._count_refusals(intent, batch_door(peer, intent, done))
+            return batch_door(peer, intent, done)
         if type(intent) in LOOKS_AROUND:
             self.security.check(peer.principal, "Lookup")
         return self._calls[type(intent)](peer, intent)
-
-    def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
-        """Count refused rows as errors of their kind. Rows without a route are counted elsewhere."""
-        if isinstance(outcome, Taken) and outcome.refused and type(intent) in ERROR_COUNTERS:
-            wrong = sum(stop - start for start, stop, error in outcome.refused if not isinstance(error, NoRouteError))
-            self.meter.counts[ERROR_COUNTERS[type(intent)]] += wrong
-        return outcome
 
     def connect(self, peer: Peer) -> None:
         self.peers.add(peer)
@@ -175,22 +165,12 @@ class Broker(Bus):
         if isinstance(peer, LivePeer):
             peer.stop()
         self.routing.remove(peer)
+        self._queue_calls.leave(peer)
         self._exchanges.leave(peer)
         self.logs.unwatch(peer)
         self.note_subscriptions()
         self.meter.counts["connection.disconnected"] += 1
         self.meter.counts["registry.unregistration"] += 1
-
-    def is_known(self, name: str) -> bool:
-        """Return whether the topic was ever used or has subscribers."""
-        used = self.topics.maybe_known_as(name) is not None and not self.queues.is_gone(name)
-        return used or bool(self.routing.subscribers(name))
-
-    def has_responder(self, name: str) -> bool:
-        """Return whether a request to this name has a responder, not counting queues without consumers."""
-        topic = self.topics.maybe_known_as(name)
-        responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
-        return bool(responders)
 
     def count_error(self, peer: Peer) -> None:
         """Count a message of this peer that was answered with an error."""

@@ -11,8 +11,10 @@ from typing import Any, TypeVar, overload
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
+from raceway.broker.view.queues import QueueView
 from raceway.errors import RacewayError
 from raceway.model.intents import BatchIntent, BatchOutcome, Intent, IntentFor
+from raceway.model.security import Permission, Principal
 
 R = TypeVar("R")
 Answered = Callable[[BatchOutcome | RacewayError], None]
@@ -24,6 +26,20 @@ class View:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.queues = QueueView(broker.queues)
+
+    @property
+    def connections(self) -> int:
+        return len(self._broker.peers)
+
+    def rate(self, counter: str) -> int:
+        """Return how much a counter has grown in the last full second."""
+        return self._broker.meter.rate(counter)
+
+    def allows(self, principal: Principal, permission: Permission, topic: str | None = None) -> bool:
+        """Return whether a principal has a permission on a topic, or on the whole cluster if None."""
+        security = self._broker.security
+        return not security.enabled or security.allows(principal, permission, topic)
 
     def unmasked(self, message_id: bytes) -> bytes:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""

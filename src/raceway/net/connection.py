@@ -38,6 +38,9 @@ HARD = 2
 # One message or a few. A client that sends more at a time is not waiting for each answer.
 SMALL_READ = 4 * config.KIB
 
+# Input whose outcomes are missing; above this a connection is not read from until all have come.
+AHEAD_BYTES = 256 * config.KIB
+
 UNFINISHED = "too many unfinished messages"
 
 log = structlog.get_logger("raceway.listen")
@@ -79,6 +82,9 @@ class Connection(ABC):
         # Reasons not to read, and when the peer last said something.
         self._pauses = 0
         self._heard = gate.time()
+        # Intents without an outcome, the bytes read since there was none, and what to do when there is none again.
+        self._unanswered = self._ahead = 0
+        self._then: list[Callable[[], None]] = []
         # When the unfinished message began, if there is one, and its bytes as reported to the shared budget.
         self._began: float | None = None
         self._counted = 0
@@ -143,6 +149,39 @@ class Connection(ABC):
             turn.end_read()
         if credits.fed and self.open:
             credits.settle(self)
+        if self._unanswered and self.open:
+            self._note_ahead(size)
+
+    # ---- outcomes ----------------------------------------------------------------------------------------------------
+
+    def note_asked(self) -> None:
+        """Note that the bus was given an intent. `note_answered` must follow when its outcome comes."""
+        self._unanswered += 1
+
+    def note_answered(self) -> None:
+        """Note that one intent has its outcome."""
+        self._unanswered -= 1
+        if self._unanswered:
+            return
+        self._ahead = 0
+        if self._then and self.open:
+            then, self._then = self._then, []
+            for call in then:
+                call()
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call back when all messages received so far have their outcomes; never if the connection ends before."""
+        if self._unanswered:
+            self._then.append(call)
+        else:
+            call()
+
+    def _note_ahead(self, size: int) -> None:
+        """Stop reading while outcomes are missing for too much input. Their number is bounded by that."""
+        before, self._ahead = self._ahead, self._ahead + size
+        if before <= AHEAD_BYTES < self._ahead:
+            self.pause()
+            self.when_answered(self.resume)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,7 @@ class BusCollector:
         yield GaugeMetricFamily(
             "raceway_handed_requests",
             "Requests delivered to zbus consumers and not answered.",
-            value=len(broker.replies),
+            value=broker.correlation.delivered,
         )
         yield from self._subscriptions()
         yield from self._seneca()

@@ -16,12 +16,12 @@ from raceway.broker.peers import Encoder, no_copies
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import TooLargeError
-from raceway.model.envelope import ZBUS, Batch, decode_attributes
+from raceway.model.envelope import Batch, decode_attributes
 from raceway.model.intents import SubscriptionKind
+from raceway.model.wires import SUBJECTS
 from raceway.net.ids import random_id
 
 ALL_TOPICS = "*"
-TOPIC_ATTRIBUTE = "zbus.topic"
 
 
 class Copy(NamedTuple):
@@ -32,10 +32,12 @@ class Copy(NamedTuple):
 class PubSubConsumer(Protocol):
     """A connection that subscribes. Compared by identity."""
 
-    def has_room(self) -> bool:
-        """Return whether it can be written to. If not, it calls `QueueTable.pump` later."""
+    address: str
 
-    def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None: ...
+    def has_room(self) -> bool:
+        """Return whether it can be written to. If not, it sends `ResumeDeliveries` later."""
+
+    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None: ...
 
 
 # Multiple of the mark at which publishers no longer wait for a subscriber.
@@ -85,7 +87,7 @@ class _Subscriber:
             self._taken += size + 1
             if self.window > 0:
                 self.window -= 1
-            consumer.hand_copy(self._queue, self.ticket, copy)
+            consumer.hand_copy(self._queue.name, self.ticket, copy)
 
     def leave(self) -> None:
         self.open = False
@@ -96,7 +98,7 @@ class _Subscriber:
     def _take(self, run: Run, topics: set[str]) -> None:
         everything = ALL_TOPICS in topics
         for row in range(run.span.start, run.span.stop):
-            topic = message_topic(run.batch, row, self._queue.topic)
+            topic = _subject(run.batch, row, self._queue.name)
             if topic is not None and (everything or topic in topics):
                 self._buffer(Copy(run.batch, row))
                 self._hand()
@@ -165,6 +167,7 @@ class PubSubQueue:
         self.encoder: Encoder = no_copies  # encoded per consumer: each copy carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
+        self.name = topic.spoken.decode()
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
         self.catch_ups, self.credits = catch_ups, bus.credits
         self.call_soon = bus.loop.call_soon
@@ -232,11 +235,10 @@ class PubSubQueue:
             subscriber.offer(run)
 
 
-def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:
-    """Return the attribute `topic` of a zbus message; for messages of other wires the topic's name on zbus."""
-    if batch.item("wire", row) != ZBUS:
-        return topic.spoken.decode()
-    return decode_attributes(batch.item("attributes", row)).get(TOPIC_ATTRIBUTE)
+def _subject(batch: Batch, row: int, queue: str) -> str | None:
+    """Return the subject of a message: an attribute on wires that have one, the queue's name on others."""
+    attribute = SUBJECTS.get(batch.item("wire", row))
+    return queue if attribute is None else decode_attributes(batch.item("attributes", row)).get(attribute)
 
 
 def _size(copy: Copy) -> int:

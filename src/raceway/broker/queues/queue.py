@@ -26,16 +26,8 @@ from raceway.broker.peers import Pending
 from raceway.broker.topics import Topic
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Journal
-from raceway.model.envelope import (
-    NUMBER_COLUMNS,
-    PUBLISH,
-    TEXT_COLUMNS,
-    ZBUS,
-    Batch,
-    Hop,
-    encode_attributes,
-    encode_hops,
-)
+from raceway.model.envelope import NUMBER_COLUMNS, PUBLISH, TEXT_COLUMNS, Batch, Hop, encode_attributes, encode_hops
+from raceway.model.wires import QUEUEING
 
 CURSORS = "cursors"
 # Columns that are lists in every batch, even if all rows are equal.
@@ -59,16 +51,17 @@ class Entry(NamedTuple):
     request: Pending | None = None
 
     @property
-    def is_void(self) -> bool:
-        """Whether it is a request of a wire without queues whose requester no longer waits."""
-        request = self.request
-        return request is not None and not request.open and self.batch.item("wire", self.row) != ZBUS
+    def is_masked(self) -> bool:
+        """Whether it is a request of a wire without queues, which is delivered under another id than its own."""
+        return self.request is not None and self.batch.item("forwarded_id", self.row) is not None
 
 
 class ArmedConsumer(Protocol):
     """A connection that consumes. Compared by identity."""
 
-    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None: ...
+    address: str
+
+    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None: ...
 
 
 class _Seat:
@@ -98,7 +91,8 @@ class _Seat:
 
 class Queue:
     """A queue. `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores
-    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows."""
+    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows, `linked` before a
+    row is handed out that is a request or belongs to a chain."""
 
     def __init__(
         self,
@@ -108,12 +102,15 @@ class Queue:
         journal: Journal,
         moved: Callable[[Queue], None],
         gone: Callable[[Queue, int, int], None],
+        linked: Callable[[Any, Entry], None],
     ) -> None:
         self.topic = topic
+        self.name = topic.spoken.decode()
         self.consumers: dict[ArmedConsumer, _Seat] = {}
         self._journal = journal
         self._moved = moved
         self._gone = gone
+        self._linked = linked
         # In order of offsets, returned rows included.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
@@ -259,7 +256,7 @@ class Queue:
         while self._armed and (self._waiting or self._fill()):
             entry = self._waiting.popleft()
             self._waiting_bytes -= entry.size
-            if entry.request is not None and entry.is_void:
+            if entry.request is not None and not entry.request.open and entry.is_masked:  # nobody waits for it
                 self._moved(self)
                 continue
             consumer, seat = next(iter(self._armed.items()))
@@ -269,7 +266,9 @@ class Queue:
                 self._armed.move_to_end(consumer)
             else:
                 del self._armed[consumer]
-            consumer.hand_out(self, seat.ticket, entry)
+            if entry.batch.kind != PUBLISH or entry.batch.correlation_id is not None:
+                self._linked(consumer, entry)
+            consumer.hand_out(self.name, seat.ticket, entry)
 
     def _fill(self) -> bool:
         """Read from the journal if needed. Return whether a row is waiting."""
@@ -281,11 +280,12 @@ class Queue:
             self._moved(self)
         return bool(self._waiting)
 
-    def taken(self, offset: int) -> None:
-        """Note that the row was written to the socket."""
-        handed = self._handed.pop(offset, None)
-        if handed is None:
+    def taken(self, consumer: ArmedConsumer, offset: int) -> None:
+        """Note that the row was written to the socket. A no-op if the consumer does not hold it."""
+        handed = self._handed.get(offset)
+        if handed is None or handed[1].consumer is not consumer:
             return
+        del self._handed[offset]
         entry, seat = handed
         seat.let_go(entry)
         if seat.window and seat.wants_more:
@@ -333,7 +333,7 @@ class Queue:
 def _enters_unasked(batch: Batch, row: int) -> bool:
     if batch.item("kind", row) == PUBLISH:
         return True
-    return batch.item("wire", row) == ZBUS and batch.item("forwarded_id", row) is None
+    return batch.item("wire", row) in QUEUEING and batch.item("forwarded_id", row) is None
 
 
 def _offset(batch: Batch, row: int) -> int:

@@ -8,6 +8,8 @@ too: a `RacewayError`.
   kinds     what intents and outcomes are made of
   batches   messages: publish, request, answer, acknowledge
   peers     the peer itself, its subscriptions, what it sees of others
+  queues    messages of queues, consumers of queues, their creation
+  credentials   who sends a message, where each message says so itself
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from raceway.model.intents.batches import (
     Asked,
     Park,
     Publish,
-    Reply,
     Request,
     Respond,
     Return,
@@ -28,6 +29,7 @@ from raceway.model.intents.batches import (
     Sent,
     Taken,
 )
+from raceway.model.intents.credentials import Authorization, Authorize, Credential
 from raceway.model.intents.kinds import Done, IntentFor, Outcome
 from raceway.model.intents.peers import (
     SUBSCRIPTION_KINDS,
@@ -55,16 +57,32 @@ from raceway.model.intents.peers import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.intents.queues import (
+    Arm,
+    ConfirmDeliveries,
+    CreateQueue,
+    Enqueue,
+    EnqueueRequests,
+    ResumeDeliveries,
+)
 
 __all__ = [
     "SUBSCRIPTION_KINDS",
     "Acknowledge",
+    "Arm",
     "AskAll",
     "Asked",
     "Audit",
+    "Authorization",
+    "Authorize",
     "BatchIntent",
     "BatchOutcome",
+    "ConfirmDeliveries",
+    "CreateQueue",
+    "Credential",
     "Done",
+    "Enqueue",
+    "EnqueueRequests",
     "Heartbeat",
     "Intent",
     "IntentFor",
@@ -84,9 +102,9 @@ __all__ = [
     "Publish",
     "ReadMetrics",
     "Register",
-    "Reply",
     "Request",
     "Respond",
+    "ResumeDeliveries",
     "Return",
     "Send",
     "Sent",
@@ -101,6 +119,6 @@ __all__ = [
     "WatchLog",
 ]
 
-BatchIntent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Park
+BatchIntent = Publish | Request | AskAll | Respond | Send | Acknowledge | Return | Park | Enqueue | EnqueueRequests
 BatchOutcome = Taken | Asked | Sent | Done
 Intent = BatchIntent | IntentFor[Any]
