@@ -6,10 +6,9 @@ from typing import Any
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer, Responder
-from raceway.broker.queues.pubsub import Copy
-from raceway.broker.queues.queue import Entry, Queue
-from raceway.broker.queues.table import QueueConsumer, QueueResponder
-from raceway.broker.requests.reply_queues import RowAnswer
+from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
+from raceway.broker.queues.queue import Queue
+from raceway.broker.queues.table import QueueResponder
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch

@@ -2,6 +2,7 @@
 
 Read in this order:
   door           what wires and web may ask (`broker.py`: the door, and how the parts below are joined)
+  view/          what wires may look at, by subject
   bus            what all parts share: settings, clock, journal, topics, peers
   topics, topic_records, routing      which topics there are, and who gets what
   publishing, producers, dedup, runs  a batch of messages from a peer to the journal and to its subscribers

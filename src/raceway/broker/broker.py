@@ -64,12 +64,11 @@ from raceway.model.intents import (
     WatchLog,
 )
 from raceway.model.security import Permission
-from raceway.model.topics import has_wildcard
+from raceway.model.topics import LOG_STREAM, has_wildcard
 from raceway.net.runtime import Clock
 
 log = structlog.get_logger("raceway.broker")
 
-LOG = "system.log"
 # Calls that show other peers.
 LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
@@ -230,7 +229,7 @@ class Broker(Bus):
                     self.routing.unsubscribe(peer, kind, pattern)
                     if kind == "publish":
                         peer.note_unsubscribed(pattern, forbidden=True)
-                    if pattern == LOG:
+                    if pattern == LOG_STREAM:
                         self.logs.unwatch(peer)
                     log.warning("subscription ended: permission revoked", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
@@ -244,15 +243,15 @@ class Broker(Bus):
         return Done(any(ended))
 
     def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
-        self.security.check(peer.principal, "Consume", LOG)
+        self.security.check(peer.principal, "Consume", LOG_STREAM)
         self.logs.watch(peer, call.levels, call.regex)
-        self.routing.subscribe(peer, "publish", LOG, 0)
+        self.routing.subscribe(peer, "publish", LOG_STREAM, 0)
         return Done()
 
     def _unwatch_log(self, peer: Peer, call: UnwatchLog) -> Done:
         """Remove the log filter. Succeeds also if there was none."""
         self.logs.unwatch(peer)
-        self.routing.unsubscribe(peer, "publish", LOG)
+        self.routing.unsubscribe(peer, "publish", LOG_STREAM)
         return Done()
 
     def _list_peers(self, peer: Peer, call: ListPeers) -> Peers:

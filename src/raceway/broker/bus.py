@@ -19,9 +19,9 @@ from raceway.errors import DrainingError, NoRouteError
 from raceway.journal.contract import Done, Journal
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
+from raceway.model.topics import AUDIT_STREAM
 from raceway.net.runtime import Clock, Runtime
 
-AUDIT = "system.message"
 NO_SECURITY = config.SecuritySettings()
 
 
@@ -134,10 +134,10 @@ class Bus:
 
     def audit(self, payload: bytes) -> None:
         """Send one audit record to all subscribers of the audit stream."""
-        for peer in self.routing.subscribers(AUDIT):
+        for peer in self.routing.subscribers(AUDIT_STREAM):
             if isinstance(peer, Peer):  # queues receive no messages of the broker
-                peer.announce(AUDIT, payload)
+                peer.announce(AUDIT_STREAM, payload)
 
     def note_subscriptions(self) -> None:
         """Update `Runtime.audited` after subscriptions changed."""
-        self.runtime.audited = bool(self.routing.subscribers(AUDIT))
+        self.runtime.audited = bool(self.routing.subscribers(AUDIT_STREAM))

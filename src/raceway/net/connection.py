@@ -38,8 +38,9 @@ HARD = 2
 # One message or a few. A client that sends more at a time is not waiting for each answer.
 SMALL_READ = 4 * config.KIB
 
-# Input whose outcomes are missing; above this a connection is not read from until all have come.
-AHEAD_BYTES = 256 * config.KIB
+# Intents without an outcome, and the input that was read meanwhile: above either a connection is not read from until
+# all outcomes have come. Messages are batches, so a hundred intents are calls, whose answers may be long.
+MAX_UNANSWERED, AHEAD_BYTES = 100, 256 * config.KIB
 
 UNFINISHED = "too many unfinished messages"
 
@@ -84,6 +85,7 @@ class Connection(ABC):
         self._heard = gate.time()
         # Intents without an outcome, the bytes read since there was none, and what to do when there is none again.
         self._unanswered = self._ahead = 0
+        self._is_ahead = False
         self._then: list[Callable[[], None]] = []
         # When the unfinished message began, if there is one, and its bytes as reported to the shared budget.
         self._began: float | None = None
@@ -177,11 +179,17 @@ class Connection(ABC):
             call()
 
     def _note_ahead(self, size: int) -> None:
-        """Stop reading while outcomes are missing for too much input. Their number is bounded by that."""
-        before, self._ahead = self._ahead, self._ahead + size
-        if before <= AHEAD_BYTES < self._ahead:
+        """Note a read that left intents without an outcome. Stop reading if there are too many."""
+        self._ahead += size
+        if not self._is_ahead and (self._unanswered > MAX_UNANSWERED or self._ahead > AHEAD_BYTES):
+            self._is_ahead = True
             self.pause()
-            self.when_answered(self.resume)
+            self.when_answered(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Read again after this turn, when the answers are written: the peer may not take them."""
+        self._is_ahead = False
+        self._turn.call_soon(self.resume)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raceway.broker.queues.consumer import RowAnswer
 from raceway.broker.requests.reply_queues import (
     KEPT_ANSWERS,
     KEPT_BYTES,
@@ -11,7 +12,6 @@ from raceway.broker.requests.reply_queues import (
     KEPT_QUEUES,
     ReplyQueue,
     ReplyQueues,
-    RowAnswer,
 )
 from raceway.model.envelope import Batch
 from tests.rigs.doubles import Bench, ExactPeer

@@ -14,7 +14,8 @@ from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
-from raceway.broker.queues.table import QueueConsumer, QueueTable
+from raceway.broker.queues.consumer import QueueConsumer
+from raceway.broker.queues.table import QueueTable
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.runs import Refused, stretches
 from raceway.errors import (

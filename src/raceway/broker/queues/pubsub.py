@@ -8,11 +8,11 @@ holds them back too long gets the rest from the journal, at its own pace.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
 
 from raceway.broker.bus import Bus
 from raceway.broker.delivery.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, no_copies
+from raceway.broker.queues.consumer import Copy, QueueConsumer
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import TooLargeError
@@ -24,22 +24,6 @@ from raceway.net.ids import random_id
 ALL_TOPICS = "*"
 
 
-class Copy(NamedTuple):
-    batch: Batch
-    row: int
-
-
-class PubSubConsumer(Protocol):
-    """A connection that subscribes. Compared by identity."""
-
-    address: str
-
-    def has_room(self) -> bool:
-        """Return whether it can be written to. If not, it sends `ResumeDeliveries` later."""
-
-    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None: ...
-
-
 # Multiple of the mark at which publishers no longer wait for a subscriber.
 HARD = 2
 
@@ -47,7 +31,7 @@ HARD = 2
 class _Subscriber:
     """A consumer on a queue: its buffer, filled live or from the journal."""
 
-    def __init__(self, queue: PubSubQueue, consumer: PubSubConsumer) -> None:
+    def __init__(self, queue: PubSubQueue, consumer: QueueConsumer) -> None:
         self.topics: set[str] = set()
         self.waiting: deque[Copy] = deque()
         self.size = 0
@@ -168,7 +152,7 @@ class PubSubQueue:
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.name = topic.spoken.decode()
-        self.consumers: dict[PubSubConsumer, _Subscriber] = {}
+        self.consumers: dict[QueueConsumer, _Subscriber] = {}
         self.catch_ups, self.credits = catch_ups, bus.credits
         self.call_soon = bus.loop.call_soon
         self._bus = bus
@@ -187,14 +171,14 @@ class PubSubQueue:
         """Return whether publishes of the topic reach this queue."""
         return self._bus.routing.reaches({pattern for _, pattern in self.subscriptions}, topic)
 
-    def check_topics(self, consumer: PubSubConsumer, topics: tuple[str, ...]) -> None:
+    def check_topics(self, consumer: QueueConsumer, topics: tuple[str, ...]) -> None:
         """Check the total size of a connection's topics, which only grow. Raises TooLargeError."""
         known = self.consumers[consumer].topics if consumer in self.consumers else set()
         size = sum(map(len, known.union(topics)))
         if size > self._max_topic_bytes:
             raise TooLargeError("A subscription", size, self._max_topic_bytes)
 
-    def arm(self, consumer: PubSubConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
+    def arm(self, consumer: QueueConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
         """Ask for `window` messages. A further call replaces the pending one."""
         subscriber = self.consumers.get(consumer)
         if subscriber is None:
@@ -203,29 +187,29 @@ class PubSubQueue:
         subscriber.ticket, subscriber.window = ticket, window
         subscriber.pump()
 
-    def pump(self, consumer: PubSubConsumer) -> None:
+    def pump(self, consumer: QueueConsumer) -> None:
         """Continue delivering to a consumer that has room again."""
         if consumer in self.consumers:
             self.consumers[consumer].pump()
 
-    def leave(self, consumer: PubSubConsumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         subscriber = self.consumers.pop(consumer, None)
         if subscriber is not None:
             subscriber.leave()
 
-    def dismiss(self, consumer: PubSubConsumer) -> bytes:
+    def dismiss(self, consumer: QueueConsumer) -> bytes:
         """Stop delivering to this consumer. Return its pending ticket, if any."""
         subscriber = self.consumers.pop(consumer)
         subscriber.leave()
         return subscriber.ticket if subscriber.window else b""
 
-    def topics_of(self, consumer: PubSubConsumer) -> list[str]:
+    def topics_of(self, consumer: QueueConsumer) -> list[str]:
         return sorted(self.consumers[consumer].topics)
 
-    def is_armed(self, consumer: PubSubConsumer) -> bool:
+    def is_armed(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
-    def is_behind(self, consumer: PubSubConsumer) -> bool:
+    def is_behind(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].catch_up is not None
 
     def deliver(self, run: Run, data: bytes) -> None:

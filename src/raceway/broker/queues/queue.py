@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from raceway.broker.peers import Pending
+from raceway.broker.queues.consumer import Entry, QueueConsumer
 from raceway.broker.topics import Topic
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Journal
@@ -41,35 +42,12 @@ READ_ROWS, READ_BYTES, READS_AT_ONCE = 1000, 1024 * 1024, 2
 HELD_ROWS, HELD_BYTES = 1000, 8 * 1024 * 1024
 
 
-class Entry(NamedTuple):
-    """A row that waits in a queue. `request` is set if it is a request with a waiting requester."""
-
-    offset: int
-    batch: Batch
-    row: int
-    size: int
-    request: Pending | None = None
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether it is a request of a wire without queues, which is delivered under another id than its own."""
-        return self.request is not None and self.batch.item("forwarded_id", self.row) is not None
-
-
-class ArmedConsumer(Protocol):
-    """A connection that consumes. Compared by identity."""
-
-    address: str
-
-    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None: ...
-
-
 class _Seat:
     """A consumer: how much it asked for, and how much it was handed and has not taken."""
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
 
-    def __init__(self, consumer: ArmedConsumer) -> None:
+    def __init__(self, consumer: QueueConsumer) -> None:
         self.consumer = consumer
         self.ticket = b""
         self.window = self.held_rows = self.held_bytes = 0
@@ -102,11 +80,11 @@ class Queue:
         journal: Journal,
         moved: Callable[[Queue], None],
         gone: Callable[[Queue, int, int], None],
-        linked: Callable[[Any, Entry], None],
+        linked: Callable[[QueueConsumer, Entry], None],
     ) -> None:
         self.topic = topic
         self.name = topic.spoken.decode()
-        self.consumers: dict[ArmedConsumer, _Seat] = {}
+        self.consumers: dict[QueueConsumer, _Seat] = {}
         self._journal = journal
         self._moved = moved
         self._gone = gone
@@ -117,7 +95,7 @@ class Queue:
         # Set during shutdown: it must be known which rows were taken.
         self.paused = False
         # In order of service. A consumer that wants more and is not here has enough rows handed out.
-        self._armed: OrderedDict[ArmedConsumer, _Seat] = OrderedDict()
+        self._armed: OrderedDict[QueueConsumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
         # Rows before `_next` were read into memory; rows before `_end` are committed. Those between are in the journal.
@@ -221,7 +199,7 @@ class Queue:
 
     # ---- delivery ----------------------------------------------------------------------------------------------------
 
-    def arm(self, consumer: ArmedConsumer, ticket: bytes, window: int = 1) -> None:
+    def arm(self, consumer: QueueConsumer, ticket: bytes, window: int = 1) -> None:
         """Ask for `window` rows (-1: no limit). A further call replaces ticket and window, not the place in line."""
         seat = self.consumers.get(consumer)
         if seat is None:
@@ -232,17 +210,17 @@ class Queue:
             self._armed.setdefault(consumer, seat)
         self.pump()
 
-    def is_armed(self, consumer: ArmedConsumer) -> bool:
+    def is_armed(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
-    def leave(self, consumer: ArmedConsumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         """Remove a closed connection. Rows it did not take return to the queue."""
         seat = self.consumers.pop(consumer, None)
         self._armed.pop(consumer, None)
         if seat is None or seat.held_rows:
             self.give_back([offset for offset, (_, holder) in self._handed.items() if holder.consumer is consumer])
 
-    def dismiss(self, consumer: ArmedConsumer) -> bytes:
+    def dismiss(self, consumer: QueueConsumer) -> bytes:
         """Stop delivering to this consumer; it may still take what it was handed. Return its pending ticket, if any."""
         seat = self.consumers.pop(consumer)
         self._armed.pop(consumer, None)
@@ -280,7 +258,7 @@ class Queue:
             self._moved(self)
         return bool(self._waiting)
 
-    def taken(self, consumer: ArmedConsumer, offset: int) -> None:
+    def taken(self, consumer: QueueConsumer, offset: int) -> None:
         """Note that the row was written to the socket. A no-op if the consumer does not hold it."""
         handed = self._handed.get(offset)
         if handed is None or handed[1].consumer is not consumer:

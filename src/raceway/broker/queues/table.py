@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -21,9 +20,9 @@ from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.gaps import tell_gap
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.places import find_offset
-from raceway.broker.queues.pubsub import Copy, PubSubQueue
-from raceway.broker.queues.queue import CURSORS, Entry, Queue
-from raceway.broker.requests.reply_queues import RowAnswer
+from raceway.broker.queues.consumer import Entry, QueueConsumer
+from raceway.broker.queues.pubsub import PubSubQueue
+from raceway.broker.queues.queue import CURSORS, Queue
 from raceway.broker.topics import Topic
 from raceway.errors import (
     ForbiddenError,
@@ -42,32 +41,6 @@ from raceway.net.ids import random_id
 
 QUEUES = "queues"
 PUBSUB, TEMPORARY = 2, 4
-
-
-class QueueConsumer(Peer, ABC):
-    """A peer that consumes from queues of all kinds. `address` is shown in their descriptions."""
-
-    address = ""
-
-    @abstractmethod
-    def has_room(self) -> bool:
-        """Return whether it can be written to. If not, it sends `ResumeDeliveries` later."""
-
-    @abstractmethod
-    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None:
-        """Deliver a row of a queue. The peer sends `ConfirmDeliveries` when it was written to the socket."""
-
-    @abstractmethod
-    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
-        """Deliver a row of a publish/subscribe queue."""
-
-    @abstractmethod
-    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
-        """Deliver an answer of its reply queue."""
-
-    @abstractmethod
-    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
-        """Refuse the pending ticket: the peer has lost its permission on this queue."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from raceway.broker.bus import Bus
 from raceway.broker.peers import AnswerName, Peer, Pending, Responder
-from raceway.broker.queues.queue import Entry
+from raceway.broker.queues.consumer import Entry, RowAnswer
 from raceway.broker.queues.table import QueueResponder, QueueTable
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.requests.correlation import Correlation
 from raceway.broker.requests.refusals import evicted_rows, unserved_rows
-from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues, RowAnswer
+from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop

@@ -7,10 +7,9 @@ bounded. Answers to it are accepted only from peers that were delivered a reques
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple, Protocol
 
 from raceway.broker.peers import Peer
-from raceway.model.envelope import Batch
+from raceway.broker.queues.consumer import QueueConsumer, RowAnswer
 
 # Unclaimed answers of one reply queue; the oldest is dropped first. Each caller that gives up leaves one.
 KEPT_ANSWERS, KEPT_BYTES = 1000, 8 * 1024 * 1024
@@ -21,23 +20,6 @@ KEPT_QUEUES = 100
 KEPT_GRANTS = 10_000
 
 
-class RowAnswer(NamedTuple):
-    """An answer: a batch of one row, as its responder sent it."""
-
-    message_id: bytes
-    batch: Batch
-
-    @property
-    def size(self) -> int:
-        return len(self.batch.item("payload", 0)) + len(self.batch.item("attributes", 0) or b"")
-
-
-class AnswerConsumer(Protocol):
-    """A connection that fetches answers from its own reply queue."""
-
-    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None: ...
-
-
 class ReplyQueue:
     """The reply queue of one connection."""
 
@@ -45,7 +27,7 @@ class ReplyQueue:
         self.owner = owner
         self._answers: OrderedDict[bytes, RowAnswer] = OrderedDict()
         self._size = 0
-        self._armed: dict[bytes, AnswerConsumer] = {}
+        self._armed: dict[bytes, QueueConsumer] = {}
 
     def put(self, answer: RowAnswer) -> None:
         consumer = self._armed.pop(answer.message_id, None)
@@ -59,7 +41,7 @@ class ReplyQueue:
             _, gone = self._answers.popitem(last=False)
             self._size -= gone.size
 
-    def arm(self, message_id: bytes, consumer: AnswerConsumer) -> None:
+    def arm(self, message_id: bytes, consumer: QueueConsumer) -> None:
         """Fetch the answer with this id, now or when it arrives."""
         answer = self.maybe_take(message_id)
         if answer is not None:

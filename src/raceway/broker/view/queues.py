@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from raceway.broker.queues.consumer import QueueConsumer
 from raceway.broker.queues.pubsub import PubSubQueue
 from raceway.broker.queues.queue import Queue
-from raceway.broker.queues.table import QueueConsumer, QueueTable
+from raceway.broker.queues.table import QueueTable
 
 
 class QueueConsumerRow(msgspec.Struct, frozen=True, gc=False):

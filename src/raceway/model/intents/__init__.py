@@ -5,11 +5,11 @@ intent is a small record that names the type of its outcome (`IntentFor`). A cod
 encodes outcomes into bytes; the broker's one entry point takes an intent and returns an outcome. Errors are outcomes
 too: a `RacewayError`.
 
-  kinds     what intents and outcomes are made of
-  batches   messages: publish, request, answer, acknowledge
-  peers     the peer itself, its subscriptions, what it sees of others
-  queues    messages of queues, consumers of queues, their creation
-  credentials   who sends a message, where each message says so itself
+  kinds        what intents and outcomes are made of
+  batches      messages: publish, request, answer, acknowledge
+  peers        the peer itself, its subscriptions, what it sees of others
+  queues       messages of queues, consumers of queues, their creation
+  credentials  who sends a message, where each message says so itself
 """
 
 from __future__ import annotations

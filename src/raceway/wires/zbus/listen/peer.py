@@ -7,10 +7,8 @@ from typing import ClassVar
 from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Pending, Responder
-from raceway.broker.queues.pubsub import Copy
-from raceway.broker.queues.queue import Entry
-from raceway.broker.queues.table import QueueConsumer, QueueResponder
-from raceway.broker.requests.reply_queues import RowAnswer
+from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
+from raceway.broker.queues.table import QueueResponder
 from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import ConfirmDeliveries
