@@ -72,10 +72,10 @@ pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that thi
 	done
 
 # Wires and web must work when every outcome comes a turn of the loop later.
-DELAYED_TESTS := tests/wires/mb tests/wires/seneca tests/wires/danube tests/net/test_tcp.py tests/net/test_grpc.py \
-                 tests/broker/delivery tests/contract/test_live_model.py tests/end_to_end/test_slow_subscriber.py \
+DELAYED_TESTS := tests/wires tests/net/test_tcp.py tests/net/test_grpc.py tests/broker/delivery tests/web \
+                 tests/contract/test_live_model.py tests/end_to_end/test_slow_subscriber.py \
                  tests/end_to_end/test_mb_*.py tests/end_to_end/test_seneca_*.py tests/end_to_end/test_danube_*.py \
-                 tests/web tests/end_to_end/test_http_*.py tests/end_to_end/test_console_api.py
+                 tests/end_to_end/test_zbus_*.py tests/end_to_end/test_http_*.py tests/end_to_end/test_console_api.py
 
 test-delayed: setup ## Run the tests of wires and web behind the door with outcomes that come later
 	@TEST_DELAYED_DOOR=1 $(PYTEST) -m "not slow" $(DELAYED_TESTS)

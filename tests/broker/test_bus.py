@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.broker.bus import AUDIT
 from raceway.errors import DrainingError
 from raceway.model.envelope import Batch
 from raceway.model.intents import Subscribe, Unsubscribe
+from raceway.model.topics import AUDIT_STREAM
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of
 
 
@@ -90,7 +90,7 @@ def test_the_bus_knows_whether_anybody_reads_the_audit(pattern: str) -> None:
     bench.broker.perform(reader, Subscribe("publish", pattern))
     assert bench.broker.runtime.audited
     bench.broker.audit(b"{}")
-    assert (reader.announced, other.announced) == ([(AUDIT, b"{}")], [])
+    assert (reader.announced, other.announced) == ([(AUDIT_STREAM, b"{}")], [])
     bench.broker.perform(reader, Unsubscribe("publish", pattern))
     assert not bench.broker.runtime.audited
 

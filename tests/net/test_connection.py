@@ -7,7 +7,15 @@ import pytest
 
 from raceway import config
 from raceway.model.intents import WatchLog
-from raceway.net.connection import HIGH_WATER, LOW_WATER, SMALL_READ, Connection, Gate
+from raceway.net.connection import (
+    AHEAD_BYTES,
+    HIGH_WATER,
+    LOW_WATER,
+    MAX_UNANSWERED,
+    SMALL_READ,
+    Connection,
+    Gate,
+)
 from tests.rigs.doubles import Bench, RecordingPeer, RecordingTransport
 
 
@@ -249,6 +257,57 @@ def test_a_yielded_turn_is_one_turn_without_reading(bench: Bench) -> None:
     assert not seat.transport.reading
     bench.loop.turn()
     assert seat.transport.reading
+
+
+def test_input_that_is_too_far_ahead_of_its_outcomes_waits_for_all_of_them(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.read((), 2 * AHEAD_BYTES)
+    assert seat.transport.reading, "everything has its outcome"
+    seat.session.note_asked()
+    seat.session.note_asked()
+    seat.session.read((), AHEAD_BYTES)
+    assert seat.transport.reading
+    seat.session.read((), 1)
+    seat.session.read((), 1)  # was on its way
+    assert not seat.transport.reading
+    seat.session.note_answered()
+    assert not seat.transport.reading
+    seat.session.note_answered()
+    assert not seat.transport.reading, "what was answered is written first"
+    bench.loop.turn()
+    assert seat.transport.reading
+    seat.session.note_asked()
+    seat.session.read((), AHEAD_BYTES)
+    assert seat.transport.reading, "counted again from the last outcome on"
+
+
+def test_too_many_intents_without_an_outcome_stop_the_reading_however_short(bench: Bench) -> None:
+    seat = Seat(bench)
+    for _ in range(MAX_UNANSWERED):
+        seat.session.note_asked()
+    seat.session.read((), 1)
+    assert seat.transport.reading
+    seat.session.note_asked()
+    seat.session.read((), 1)
+    assert not seat.transport.reading
+    for _ in range(MAX_UNANSWERED + 1):
+        seat.session.note_answered()
+    bench.loop.turn()
+    assert seat.transport.reading
+
+
+def test_what_must_wait_for_the_outcomes_is_done_in_order_and_not_after_the_end(bench: Bench) -> None:
+    done: list[str] = []
+    for closes in (False, True):
+        session = Seat(bench).session
+        session.when_answered(lambda: done.append("nothing is open"))
+        session.note_asked()
+        session.when_answered(lambda: done.append("first"))
+        session.when_answered(lambda: done.append("second"))
+        if closes:
+            session.close("test")
+        session.note_answered()
+    assert done == ["nothing is open", "first", "second", "nothing is open"]
 
 
 def test_a_publisher_waits_until_the_subscriber_it_feeds_has_drained(bench: Bench) -> None:

@@ -6,42 +6,38 @@ from typing import Any
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer, Responder
-from raceway.broker.queues.pubsub import Copy, PubSubQueue
-from raceway.broker.queues.queue import Entry, Queue
+from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
+from raceway.broker.queues.queue import Queue
 from raceway.broker.queues.table import QueueResponder
-from raceway.broker.requests.replies import RowAnswer
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
-from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
-from raceway.model.intents import Publish, Reply, Request, Taken
+from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
+from raceway.model.intents import ConfirmDeliveries, Enqueue, Publish, Request, Taken
 from tests.rigs.broker import BrokerRig
 from tests.rigs.doubles import ExactPeer
 
 MQ, PUBSUB, TEMP = 1, 2, 4
 
 
-class QueuePeer(ExactPeer):
+class QueuePeer(ExactPeer, QueueConsumer):
     """A connection of the wire with queues. What it is handed counts as taken when `take` says so."""
 
     def __init__(self, broker: Broker, name: str = "") -> None:
         super().__init__(name)
         self._broker = broker
         self.handed: list[tuple[bytes, bytes]] = []
-        self.holding: list[tuple[Queue, Entry]] = []
+        self.holding: list[tuple[str, Entry]] = []
         self.fetched: list[tuple[bytes, bytes]] = []
         self.dismissed: list[tuple[str, bytes]] = []
 
-    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
-        request = entry.request
-        if request is not None:
-            self._broker.replies.expect(request.reply_to or request.requester.id.encode(), name_of(entry), request)
+    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None:
         self.handed.append((ticket, payload_of(entry)))
         self.holding.append((queue, entry))
 
     def has_room(self) -> bool:
         return True
 
-    def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
+    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
         self.handed.append((ticket, copy.batch.item("payload", copy.row)))
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
@@ -56,8 +52,7 @@ class QueuePeer(ExactPeer):
     def take(self, count: int | None = None) -> None:
         """The first of what it holds, or everything, has left for the socket."""
         left, self.holding = self.holding[:count], self.holding[len(self.holding) if count is None else count :]
-        for queue, entry in left:
-            queue.taken(entry.offset)
+        self._broker.perform(self, ConfirmDeliveries([(queue, entry.offset) for queue, entry in left]))
 
     @property
     def payloads(self) -> list[bytes]:
@@ -81,7 +76,8 @@ def name_of(entry: Entry) -> bytes:
     """The id under which an answer must come."""
     request = entry.request
     assert request is not None
-    return request.message_id if entry.batch.item("wire", entry.row) == ZBUS else request.forwarded_id
+    assert request.name is not None
+    return request.name[1]
 
 
 class QueueBench(BrokerRig):
@@ -97,7 +93,6 @@ class QueueBench(BrokerRig):
     def leave(self, peer: QueuePeer) -> None:
         """The connection ends, as its session would end it."""
         peer.holding.clear()
-        self.broker.queues.leave(peer, peer)
         self.broker.disconnect(peer)
 
     # ---- queues ------------------------------------------------------------------------------------------------------
@@ -117,7 +112,7 @@ class QueueBench(BrokerRig):
         return None if kept is None else kept["offset"]
 
     def arm(self, peer: QueuePeer, name: str = "q", ticket: bytes = b"t", topics: str = "", window: int = 1) -> None:
-        self.broker.queues.arm(peer, peer, name, ticket, tuple(topics.split()), window)
+        self.broker.queues.arm(peer, name, ticket, tuple(topics.split()), window)
 
     def produce(
         self, *payloads: bytes, name: str = "q", peer: Peer | None = None, done: Done | None = None, **columns: Any
@@ -146,8 +141,8 @@ class QueueBench(BrokerRig):
         error: bytes | None = None,
         done: Done | None = None,
     ) -> Taken:
-        batch = Batch(1, wire=peer.wire, kind=RESPONSE, message_id=[message_id], payload=[payload], error=error)
-        return self._taken(self.broker.perform(peer, Reply(reply_to, batch), done))
+        batch = Batch(1, wire=peer.wire, kind=PUBLISH, topic=reply_to, message_id=[message_id], payload=[payload])
+        return self._taken(self.broker.perform(peer, Enqueue(batch, errors=error), done))
 
     def _taken(self, outcome: Any) -> Taken:
         assert isinstance(outcome, Taken)

@@ -7,6 +7,7 @@ import pytest
 import structlog.testing
 
 from raceway import config
+from raceway.broker.door import Door
 from raceway.errors import ConfigError
 from raceway.server.tracking import tracking
 from raceway.wires.zbus.listen.admin import Administration
@@ -18,7 +19,7 @@ def run_with(listen: config.Listen, meanwhile: Any = None) -> list[Any]:
     """Track for a moment; what was logged."""
 
     async def scenario() -> None:
-        administration = Administration(Bench().broker, listen, "127.0.0.1:1", "")
+        administration = Administration(Door(Bench().broker), listen, "127.0.0.1:1", "")
         async with tracking(listen, administration):
             if meanwhile is not None:
                 await meanwhile(administration)
@@ -48,7 +49,7 @@ def test_every_tracker_is_reported_to_until_the_bus_ends() -> None:
     async def scenario() -> None:
         async with listening_peer() as one, listening_peer() as other:
             listen = zbus(trackers=(str(one.target), str(other.target)))
-            administration = Administration(Bench().broker, listen, "127.0.0.1:1", "")
+            administration = Administration(Door(Bench().broker), listen, "127.0.0.1:1", "")
             async with tracking(listen, administration):
                 await until(lambda: one.received and other.received, "reports")
             for peer in (one, other):

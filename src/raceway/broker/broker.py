@@ -20,6 +20,7 @@ from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
+from raceway.broker.queues.calls import QueueCalls
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.reading import Reading
 from raceway.broker.registry.calls import SchemaCalls
@@ -33,7 +34,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import Parking
-from raceway.errors import ForbiddenError, NoRouteError
+from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
@@ -55,7 +56,6 @@ from raceway.model.intents import (
     Publish,
     ReadMetrics,
     Register,
-    Reply,
     Request,
     Respond,
     Return,
@@ -63,22 +63,16 @@ from raceway.model.intents import (
     Subscribe,
     SubscriptionList,
     SubscriptionRow,
-    Taken,
     Unsubscribe,
     UnwatchLog,
     WatchLog,
 )
 from raceway.model.security import Permission
-from raceway.model.topics import has_wildcard
+from raceway.model.topics import LOG_STREAM, has_wildcard
 from raceway.net.runtime import Clock
 
 log = structlog.get_logger("raceway.broker")
 
-LOG = "system.log"
-ERROR_COUNTERS: dict[type, str] = {
-    Publish: "router.publish.error",
-    Request: "router.request.error",
-}
 # Calls that show other peers.
 LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
@@ -113,18 +107,19 @@ class Broker(Bus):
         self.topic_admin = TopicAdministration(
             self, records, self.schemas, self.producers, self.subscriptions, self.queues
         )  # fmt: skip
-        self.correlation, self.replies = exchanges.correlation, exchanges.replies
+        self.correlation, self.reply_queues = exchanges.correlation, exchanges.reply_queues
         self._exchanges = exchanges
+        self._queue_calls = QueueCalls(self, self.queues, publishing, exchanges)
         self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
             AskAll: exchanges.ask_all,
             Respond: exchanges.respond,
-            Reply: exchanges.reply,
             Send: self.producers.send,
             Acknowledge: self.subscriptions.acknowledge,
             Return: self.subscriptions.refuse,
+            **self._queue_calls.batches(),
         }
         reading = Reading(self)
         administration = AdministrationCalls(
@@ -152,6 +147,7 @@ class Broker(Bus):
             **administration.calls(),
             **SchemaCalls(self, self.schemas).calls(),
             **Redrive(self, self.subscriptions).calls(),
+            **self._queue_calls.calls(),
         }
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
@@ -162,17 +158,10 @@ class Broker(Bus):
         """
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
-            return self._count_refusals(intent, batch_door(peer, intent, done))
+            return batch_door(peer, intent, done)
         if type(intent) in LOOKS_AROUND:
             self.security.check(peer.principal, "Lookup")
         return self._calls[type(intent)](peer, intent)
-
-    def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
-        """Count refused rows as errors of their kind. Rows without a route are counted elsewhere."""
-        if isinstance(outcome, Taken) and outcome.refused and type(intent) in ERROR_COUNTERS:
-            wrong = sum(stop - start for start, stop, error in outcome.refused if not isinstance(error, NoRouteError))
-            self.meter.counts[ERROR_COUNTERS[type(intent)]] += wrong
-        return outcome
 
     def connect(self, peer: Peer) -> None:
         self.peers.add(peer)
@@ -189,22 +178,12 @@ class Broker(Bus):
         if isinstance(peer, LivePeer):
             peer.stop()
         self.routing.remove(peer)
+        self._queue_calls.leave(peer)
         self._exchanges.leave(peer)
         self.logs.unwatch(peer)
         self.note_subscriptions()
         self.meter.counts["connection.disconnected"] += 1
         self.meter.counts["registry.unregistration"] += 1
-
-    def is_known(self, name: str) -> bool:
-        """Return whether the topic was ever used or has subscribers."""
-        used = self.topics.maybe_known_as(name) is not None and not self.queues.is_gone(name)
-        return used or bool(self.routing.subscribers(name))
-
-    def has_responder(self, name: str) -> bool:
-        """Return whether a request to this name has a responder, not counting queues without consumers."""
-        topic = self.topics.maybe_known_as(name)
-        responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
-        return bool(responders)
 
     def drain(self) -> None:
         """Refuse new messages and stop delivering, for the shutdown."""
@@ -270,7 +249,7 @@ class Broker(Bus):
                     self.routing.unsubscribe(peer, kind, pattern)
                     if kind == "publish":
                         peer.note_unsubscribed(pattern, forbidden=True)
-                    if pattern == LOG:
+                    if pattern == LOG_STREAM:
                         self.logs.unwatch(peer)
                     log.warning("subscription ended: permission revoked", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
@@ -284,15 +263,15 @@ class Broker(Bus):
         return Done(any(ended))
 
     def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
-        self.security.check(peer.principal, "Consume", LOG)
+        self.security.check(peer.principal, "Consume", LOG_STREAM)
         self.logs.watch(peer, call.levels, call.regex)
-        self.routing.subscribe(peer, "publish", LOG, 0)
+        self.routing.subscribe(peer, "publish", LOG_STREAM, 0)
         return Done()
 
     def _unwatch_log(self, peer: Peer, call: UnwatchLog) -> Done:
         """Remove the log filter. Succeeds also if there was none."""
         self.logs.unwatch(peer)
-        self.routing.unsubscribe(peer, "publish", LOG)
+        self.routing.unsubscribe(peer, "publish", LOG_STREAM)
         return Done()
 
     def _list_peers(self, peer: Peer, call: ListPeers) -> Peers:

@@ -12,18 +12,19 @@ from raceway.broker.metrics import Meter
 from raceway.broker.peers import Peer, PeerTable
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
+from raceway.broker.runs import Refused
 from raceway.broker.security.security import Security
 from raceway.broker.steps import Step, Steps, Then, run_here
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
-from raceway.errors import DrainingError
+from raceway.errors import DrainingError, NoRouteError
 from raceway.journal.contract import Done, Journal
 from raceway.model import intents as outcomes
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
+from raceway.model.topics import AUDIT_STREAM
 from raceway.net.runtime import Clock, Runtime
 
-AUDIT = "system.message"
 R = TypeVar("R")
 IntentHandler = Callable[[Any, Any], Any]
 NO_SECURITY = config.SecuritySettings()
@@ -150,12 +151,25 @@ class Bus:
         assert type(batch.payload) is list
         self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]  # every row has one
 
+    def count_refused(self, counter: str, refused: Refused) -> None:
+        """Count refused rows as errors. Rows without a route are counted where they are found."""
+        if refused:
+            self.meter.counts[counter] += sum(
+                stop - start for start, stop, error in refused if not isinstance(error, NoRouteError)
+            )
+
+    def has_responder(self, name: str) -> bool:
+        """Return whether a request to this name has a responder, not counting queues without consumers."""
+        topic = self.topics.maybe_known_as(name)
+        responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
+        return bool(responders)
+
     def audit(self, payload: bytes) -> None:
         """Send one audit record to all subscribers of the audit stream."""
-        for peer in self.routing.subscribers(AUDIT):
+        for peer in self.routing.subscribers(AUDIT_STREAM):
             if isinstance(peer, Peer):  # queues receive no messages of the broker
-                peer.announce(AUDIT, payload)
+                peer.announce(AUDIT_STREAM, payload)
 
     def note_subscriptions(self) -> None:
         """Update `Runtime.audited` after subscriptions changed."""
-        self.runtime.audited = bool(self.routing.subscribers(AUDIT))
+        self.runtime.audited = bool(self.routing.subscribers(AUDIT_STREAM))

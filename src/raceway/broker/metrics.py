@@ -1,7 +1,6 @@
-"""Counters: totals, rates of the last full second, and the metrics of MB's `system.metrics` and Prometheus.
+"""Counters: totals, rates of the last full second, and the metrics that peers read (`ReadMetrics`) and Prometheus.
 
-Counters are entries of one dictionary, raised once per batch. Their names are those of MB's `system.metrics` where that
-wire has one; those that only Prometheus shows start with `bus.`.
+Counters are entries of one dictionary, raised once per batch. Those that only Prometheus shows start with `bus.`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import psutil
 from raceway.broker.peers import Peer
 from raceway.model.intents import Metric
 
-# Events that MB shows as total and rate: prefix, and the suffixes that are counted separately.
+# Events that peers see as total and rate: prefix, and the suffixes that are counted separately.
 ROUTED = {
     "router.message": ("", ".error"),
     "router.publish": ("", ".dropped", ".error"),
@@ -61,7 +60,7 @@ class Meter:
         return self._rates.get(name, 0)
 
     def rows(self, peers: Iterable[Peer], time_us: int) -> Iterable[Metric]:
-        """Yield the metrics of MB's `system.metrics`."""
+        """Yield the metrics that peers read."""
         yield from self._process_rows()
         yield from self._router_rows()
         yield from self._registry_rows(list(peers), time_us)

@@ -14,6 +14,8 @@ from raceway.model.intents import PeerRow, SubscriptionKind
 from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]
+# The reply queue and the id under which a queue has delivered a request.
+AnswerName = tuple[bytes, bytes]
 
 
 def no_copies(run: Run) -> bytes:
@@ -81,8 +83,8 @@ class Peer:
     keeps_refused: ClassVar[bool] = True
 
     name = description = ""
-    # Network of the peer, for limits per network; empty for the bus's own peers.
-    network = ""
+    # Host and network of the peer, for limits per host and per network; empty for the bus's own peers.
+    host = network = ""
     # Returns the time of its last message; None for peers without a connection.
     last_heard: Callable[[], int] | None = None
     errors = error_rate = 0
@@ -155,10 +157,11 @@ class Pending:
 
     `sequence` and `offset` are set when it is stored; `sequence` is None if that failed. `sent`, `version` and
     `message_id` are as the requester sent them, for the answer's header. `open` until it is answered or has failed.
+    `name` is set when a queue delivers it.
     """
 
     __slots__ = (
-        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "offset", "open", "reply_to",
+        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "name", "offset", "open",
         "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "sid", "topic", "version",
     )  # fmt: skip
 
@@ -173,7 +176,6 @@ class Pending:
         forwarded_id: bytes,
         correlation_id: bytes,
         accepted_us: int,
-        reply_to: bytes | None = None,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
         self.requester_id, self.responder_id, self.sid = requester.id, responder.id, requester.sid
@@ -181,7 +183,7 @@ class Pending:
         self.sequence: int | None = None
         self.offset: int | None = None
         self.accepted_us = self.handed_us = accepted_us
-        self.reply_to = reply_to
+        self.name: AnswerName | None = None
         self.open = True
 
     def release(self) -> None:

@@ -54,6 +54,7 @@ class Publishing:
                 refused.append((start, stop, NoRouteError(sent.decode())))
                 bus.meter.counts["router.publish.dropped"] += stop - start
         self.store(batch, spans, done, peer.wire)
+        bus.count_refused("router.publish.error", refused)
         return Taken(tuple(refused))
 
     def admitted(self, peer: Peer, batch: Batch, spans: list[RowSpan], refused: Refused) -> list[RowSpan]:

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import RacewayError
-from raceway.model.envelope import ZBUS, Batch, Column, decode_attributes, encode_attributes
+from raceway.model.envelope import Batch, Column, decode_attributes, encode_attributes
 from raceway.model.hashing import fnv1a64
+from raceway.model.wires import spelling_key
 
 Refused = list[tuple[int, int, RacewayError]]
-
-# On zbus the name is that of a queue; `zbus.topic` is an attribute of the message.
-_SPELLINGS = {ZBUS: "zbus.mq"}
 
 
 class RowSpan(NamedTuple):
@@ -31,11 +29,6 @@ class Run(NamedTuple):
     span: RowSpan
     batch: Batch
     ids: list[bytes]
-
-
-def spelling_key(wire: bytes) -> str:
-    """Return the attribute that stores a sender's non-canonical spelling of a name."""
-    return _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
 
 
 def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[RowSpan], Refused]:

@@ -1,6 +1,6 @@
 """The table of topics, and their lookup by the names that wires use.
 
-A topic keeps the spelling of its first user, in lower case if that was a wire that ignores case (MB). Other wires look
+A topic keeps the spelling of its first user, in lower case if that was a wire that ignores case. Other wires look
 names up exactly; a name that differs from an existing one only in case is refused.
 
 A topic is `orders`, or `/shop/orders` in a namespace. The latter cannot be expressed on other wires, unless it has an

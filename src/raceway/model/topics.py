@@ -24,6 +24,8 @@ from raceway.errors import NameInvalidError, NameReservedError
 MAX_NAME_LENGTH = 255
 MAX_MB_LEVELS = 5
 RESERVED = ("system", "raceway")
+# Streams of the bus itself: records of all messages, and of the log.
+AUDIT_STREAM, LOG_STREAM = "system.message", "system.log"
 ANY_LEVEL, ANY_TAIL = "+", "#"
 # Topics of this Danube namespace are shared by all wires; only Danube can name those of others.
 DEFAULT_NAMESPACE = "default"

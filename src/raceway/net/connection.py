@@ -36,6 +36,10 @@ HARD = 2
 # One message or a few. A client that sends more at a time is not waiting for each answer.
 SMALL_READ = 4 * config.KIB
 
+# Intents without an outcome, and the input that was read meanwhile: above either a connection is not read from until
+# all outcomes have come. Messages are batches, so a hundred intents are calls, whose answers may be long.
+MAX_UNANSWERED, AHEAD_BYTES = 100, 256 * config.KIB
+
 UNFINISHED = "too many unfinished messages"
 
 log = structlog.get_logger("raceway.listen")
@@ -79,6 +83,10 @@ class Connection(ABC):
         # Reasons not to read, and when the peer last said something.
         self._pauses = 0
         self._heard = gate.time()
+        # Intents without an outcome, the bytes read since there was none, and what to do when there is none again.
+        self._unanswered = self._ahead = 0
+        self._is_ahead = False
+        self._then: list[Callable[[], None]] = []
         # When the unfinished message began, if there is one, and its bytes as reported to the shared budget.
         self._began: float | None = None
         self._counted = 0
@@ -143,6 +151,45 @@ class Connection(ABC):
             turn.end_read()
         if credits.fed and self.open:
             credits.settle(self)
+        if self._unanswered and self.open:
+            self._note_ahead(size)
+
+    # ---- outcomes ----------------------------------------------------------------------------------------------------
+
+    def note_asked(self) -> None:
+        """Note that the bus was given an intent. `note_answered` must follow when its outcome comes."""
+        self._unanswered += 1
+
+    def note_answered(self) -> None:
+        """Note that one intent has its outcome."""
+        self._unanswered -= 1
+        if self._unanswered:
+            return
+        self._ahead = 0
+        if self._then and self.open:
+            then, self._then = self._then, []
+            for call in then:
+                call()
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call back when all messages received so far have their outcomes; never if the connection ends before."""
+        if self._unanswered:
+            self._then.append(call)
+        else:
+            call()
+
+    def _note_ahead(self, size: int) -> None:
+        """Note a read that left intents without an outcome. Stop reading if there are too many."""
+        self._ahead += size
+        if not self._is_ahead and (self._unanswered > MAX_UNANSWERED or self._ahead > AHEAD_BYTES):
+            self._is_ahead = True
+            self.pause()
+            self.when_answered(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Read again after this turn, when the answers are written: the peer may not take them."""
+        self._is_ahead = False
+        self._turn.call_soon(self.resume)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

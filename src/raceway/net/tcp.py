@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from raceway.errors import RacewayError
@@ -76,7 +77,7 @@ class StreamProtocol(asyncio.Protocol):
         """Handle a half-close (RFC 9293, 3.6.1): close after everything received was committed and acknowledged."""
         if self._session is None or self._session.is_tls:
             return False  # the loops' TLS transports cannot be half-closed: they close
-        self._gate.runtime.after_commit(self._end)
+        self._session.when_answered(partial(self._gate.runtime.after_commit, self._end))
         return True
 
     def _end(self, error: RacewayError | None) -> None:

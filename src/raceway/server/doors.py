@@ -87,7 +87,7 @@ class Doors:
         self._mb = MbGate(door, listen)
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
-        self._zbus = ZbusGate(bus.broker, listen, zbus_port, console, serves_queues=not tracker_only)
+        self._zbus = ZbusGate(door, listen, zbus_port, console, serves_queues=not tracker_only)
         self._danube = DanubeGate(door, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(

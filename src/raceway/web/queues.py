@@ -70,7 +70,7 @@ class QueueRoutes(Routes):
         """Queues."""
         rows = [
             {"name": each.name, "mode": each.mode, "guarded": each.guarded, "creator": each.maker,
-             "created_ms": each.made_ms, "waiting": each.waiting, "consumers": each.consumers}
+             "created_ms": each.made_ms, "waiting": each.backlog, "consumers": len(each.consumers)}
             for each in self._door.view.queues
         ]  # fmt: skip
         return QueuePage(sorted(rows, key=lambda row: str(row["name"])))

@@ -122,4 +122,4 @@ def _maybe_queue(view: View, name: str) -> dict[str, Any] | None:
     if queue is None:
         return None
     return {"pubsub": queue.is_pubsub, "guarded": queue.guarded, "creator": queue.maker,
-            "created_ms": queue.made_ms, "waiting": queue.waiting, "consumers": queue.consumers}  # fmt: skip
+            "created_ms": queue.made_ms, "waiting": queue.backlog, "consumers": len(queue.consumers)}  # fmt: skip

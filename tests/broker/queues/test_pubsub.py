@@ -216,7 +216,7 @@ def test_a_subscriber_that_leaves_while_behind_is_counted_no_more(bench: QueueBe
         tick(bench, "hk", *numbered(number, 4))
         bench.settle()
     assert bench.broker.catch_ups.count == 1
-    bench.broker.queues.leave(slow, slow)
+    bench.broker.queues.leave(slow)
     bench.settle()
     assert (bench.broker.catch_ups.count, bench.broker.credits.full) == (0, set())
 

@@ -293,7 +293,7 @@ def test_a_queue_does_not_keep_rows_that_belong_to_others(bench: QueueBench) -> 
     bench.arm(peer, window=-1)
     bench.arm(peer, "other", window=-1)
     assert peer.payloads == [b"0", b"2", b"5", b"3", b"4"]
-    assert {queue.topic.name: entry.batch.payload for queue, entry in peer.holding} == {
+    assert {queue: entry.batch.payload for queue, entry in peer.holding} == {
         "q": [b"0", b"2", b"5"], "other": [b"3", b"4"],
     }  # fmt: skip
 

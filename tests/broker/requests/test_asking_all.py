@@ -7,6 +7,7 @@ import pytest
 from raceway.errors import DrainingError, NameReservedError, NoRouteError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.intents import AskAll, Asked
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of, new_id
+from tests.rigs.queues import QueuePeer
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
 
@@ -68,26 +69,13 @@ def test_a_request_that_nobody_would_answer_is_stored_all_the_same(bench: Bench)
 
 
 def test_a_queue_that_somebody_consumes_from_is_asked_too(bench: Bench) -> None:
-    class Consumer(RecordingPeer):
-        def hand_out(self, queue: object, ticket: bytes, entry: object) -> None:
-            self.announced.append(("entry", ticket))
-
-        def has_room(self) -> bool:
-            return True
-
-        def hand_copy(self, queue: object, ticket: bytes, copy: object) -> None:
-            raise AssertionError
-
-        def dismiss(self, queue: str, ticket: bytes, error: object) -> None:
-            raise AssertionError
-
-    consumer = Consumer()
+    consumer = QueuePeer(bench.broker)
     bench.connected(consumer)
     bench.broker.queues.create(consumer, "test", "orders", 1, "")
-    bench.broker.queues.arm(consumer, consumer, "orders", b"t", (), 1)
+    bench.broker.queues.arm(consumer, "orders", b"t", (), 1)
     assert ask_all(bench, bench.peer()) == 1
     bench.loop.settle()
-    assert consumer.announced == [("entry", b"t")]
+    assert consumer.tickets == [b"t"]
 
 
 def test_what_cannot_be_asked_is_refused(bench: Bench) -> None:

@@ -181,3 +181,78 @@ def test_answered_requests_with_long_deadlines_do_not_fill_the_memory() -> None:
         assert len(desk.table._wheel) <= STALE_DEADLINES * 10 + 1
     desk.loop.advance(61)
     assert [name for name, _ in desk.failed] == [waiting.message_id], "what still waits keeps its deadline"
+
+
+# ---- answers by name -------------------------------------------------------------------------------------------------
+
+NAME = (b"box", b"r")
+
+
+def test_a_delivered_request_is_found_by_both_parts_of_its_name_and_once() -> None:
+    desk = Desk()
+    request = desk.open(b"r")
+    desk.table.name(request, NAME)
+    assert (desk.table.delivered, desk.table.is_awaited(NAME)) == (1, True)
+    assert [desk.table.take_named(name) for name in ((b"box", b"R"), (b"Box", b"r"))] == [None, None]
+    assert desk.table.take_named(NAME) is request
+    assert desk.table.take_named(NAME) is None
+    assert (len(desk.table), desk.table.delivered, desk.table.is_awaited(NAME)) == (0, 0, False)
+
+
+def test_equal_names_are_answered_in_the_order_in_which_they_were_delivered() -> None:
+    desk = Desk()
+    requests = [desk.open(name) for name in (b"a", b"b", b"c")]
+    for each in requests:
+        desk.table.name(each, NAME)
+    desk.table.take(ANSWERER, b"masked-b")
+    assert [desk.table.take_named(NAME) for _ in range(3)] == [requests[0], requests[2], None]
+
+
+def test_a_request_that_is_delivered_again_is_answered_once() -> None:
+    """Its first consumer broke off, another one got it."""
+    desk = Desk()
+    asked, other = desk.open(b"a"), desk.open(b"b")
+    for each in (asked, other, asked):
+        desk.table.name(each, NAME)
+    assert desk.table.delivered == 2
+    assert [desk.table.take_named(NAME) for _ in range(3)] == [other, asked, None]
+    desk.table.name(again := desk.open(b"c"), NAME)
+    desk.table.name(again, (b"other", b"r"))
+    assert (desk.table.take_named(NAME), desk.table.take_named((b"other", b"r"))) == (None, again)
+
+
+def test_requests_that_are_over_are_known_by_name() -> None:
+    desk = Desk()
+    answered, expired = desk.open(b"answered"), desk.open(b"expired", timeout_ms=10)
+    abandoned, late, waiting = (desk.open(name, timeout_ms=None) for name in (b"abandoned", b"late", b"open"))
+    for each in (answered, expired, abandoned, waiting):
+        desk.table.name(each, (b"box", each.message_id))
+    desk.table.take_named((b"box", b"answered"))
+    desk.loop.advance(1)
+    desk.table.close(abandoned, LATE)
+    desk.table.close(late, LATE)  # it ended while it waited in the queue, and is delivered after that
+    desk.table.name(late, (b"box", b"late"))
+    names = [b"answered", b"expired", b"abandoned", b"late", b"open", b"unheard of"]
+    wanted = [(answered, DUPLICATE), (expired, LATE), (abandoned, LATE), (late, LATE), None, None]
+    assert [desk.table.finished_named((b"box", name)) for name in names] == wanted
+    assert [desk.table.take_named((b"box", name)) for name in names[:4]] == [None] * 4
+    assert (len(desk.table), desk.table.delivered) == (1, 1)
+
+
+def test_only_so_many_finished_requests_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correlation, "KEPT_FINISHED", 3)
+    desk = Desk()
+    for number in (0, 1, 2, 0, 3):
+        desk.table.name(desk.open(b"%d" % number), (b"box", b"%d" % number))
+        desk.table.take_named((b"box", b"%d" % number))
+    known = [number for number in range(4) if desk.table.finished_named((b"box", b"%d" % number)) is not None]
+    assert known == [0, 2, 3], "a name that is used again counts from then on"
+
+
+def test_when_a_requester_goes_its_requests_without_deadline_go_too() -> None:
+    desk = Desk()
+    patient, expiring = desk.open(b"patient", timeout_ms=None), desk.open(b"expiring")
+    desk.table.name(patient, NAME)
+    assert desk.table.abandon(ASKER) == [patient]
+    assert (desk.table.abandon(ASKER), len(desk.table), desk.table.delivered) == ([], 1, 0)
+    assert (patient.open, expiring.open, desk.table.finished_named(NAME)) == (False, True, (patient, LATE))

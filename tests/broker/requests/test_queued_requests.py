@@ -9,13 +9,14 @@ import pytest
 from raceway.errors import (
     BusyError,
     DiskFullError,
+    ForbiddenError,
     NoRouteError,
     ReadOnlyError,
     RequestTimeoutError,
     UnknownQueueError,
 )
-from raceway.model.envelope import RESPONSE, Batch, encode_attributes
-from raceway.model.intents import Reply
+from raceway.model.envelope import PUBLISH, Batch, encode_attributes
+from raceway.model.intents import Enqueue
 from tests.rigs.doubles import RecordingPeer, Refusal, refusals
 from tests.rigs.queues import QueueBench, QueuePeer, name_of, numbered
 
@@ -65,7 +66,7 @@ def test_an_answer_goes_straight_to_the_requester_and_is_stored_with_its_hop(ben
     }  # fmt: skip
     assert {name: answer[name] for name in wanted} == wanted
     assert [(hop["sid"], hop["rid"], hop["mid"]) for hop in answer["hops"]] == [(asker.id, service.id, "r-1")]
-    assert (len(bench.broker.correlation), len(bench.broker.replies)) == (0, 0)
+    assert (len(bench.broker.correlation), bench.broker.correlation.delivered) == (0, 0)
 
 
 def test_a_request_that_waits_in_a_queue_is_stored_under_its_own_id_alone(bench: QueueBench) -> None:
@@ -81,9 +82,9 @@ def test_a_request_that_waits_in_a_queue_is_stored_under_its_own_id_alone(bench:
 def test_headers_and_status_of_an_answer_are_stored(bench: QueueBench) -> None:
     asker = bench.peer()
     service = asked(bench, asker, b"r-1", reply_to=b"box")
-    batch = Batch(1, wire=b"zbus", kind=RESPONSE, message_id=[b"r-1"], payload=[b"no"], error=b"500")
+    batch = Batch(1, wire=b"zbus", kind=PUBLISH, topic=b"box", message_id=[b"r-1"], payload=[b"no"])
     batch.attributes, batch.encoding = encode_attributes({"x-shop": "Nord"}), b"text/plain"
-    bench.broker.perform(service, Reply(b"box", batch))
+    bench.broker.perform(service, Enqueue(batch, errors=[b"500"]))
     answer = bench.rows()[1]
     assert (answer["attributes"], answer["encoding"], answer["error"]) == ([("x-shop", "Nord")], "text/plain", "500")
     assert answers_of(asker) == [(b"r-1", b"no", b"500")]
@@ -96,7 +97,7 @@ def test_any_number_of_requests_of_one_connection_are_answered_in_any_order(benc
     for each in (*ids[1::2], *reversed(ids[::2])):
         bench.reply(service, asker.id.encode(), each, b"for " + each)
     assert sorted(answers_of(asker)) == sorted((each, b"for " + each, None) for each in ids)
-    assert (len(bench.broker.correlation), len(bench.broker.replies)) == (0, 0)
+    assert (len(bench.broker.correlation), bench.broker.correlation.delivered) == (0, 0)
 
 
 def test_equal_ids_are_answered_in_order(bench: QueueBench) -> None:
@@ -124,12 +125,12 @@ def test_a_request_goes_on_to_another_consumer_when_the_first_breaks_off(bench: 
     asker = bench.peer()
     gone = asked(bench, asker, b"r-1", reply_to=b"box")
     bench.leave(gone)
-    assert len(bench.broker.replies) == 1
+    assert bench.broker.correlation.delivered == 1
     service = service_of(bench)
     assert service.payloads == [b"r-1"]
     bench.reply(service, b"box", b"r-1", b"yes")
     assert answers_of(asker) == [(b"r-1", b"yes", None)]
-    assert len(bench.broker.replies) == 0
+    assert bench.broker.correlation.delivered == 0
 
 
 def test_a_request_to_a_queue_has_no_deadline_and_one_to_another_wire_has(bench: QueueBench) -> None:
@@ -154,7 +155,7 @@ def test_without_queue_and_responder_a_request_finds_nobody(bench: QueueBench) -
 
 def test_a_second_answer_is_stored_as_duplicate_and_kept_in_the_box(bench: QueueBench) -> None:
     asker = bench.peer()
-    box = bench.broker.replies.open_box(b"box", asker)
+    box = bench.broker.reply_queues.open(b"box", asker)
     service = asked(bench, asker, b"r-1", reply_to=b"box")
     bench.reply(service, b"box", b"r-1", b"first")
     done: list[Any] = []
@@ -182,20 +183,30 @@ def test_a_late_answer_is_stored_and_refused_where_no_box_can_keep_it(bench: Que
 
 
 def test_an_answer_to_what_was_never_asked_is_counted_and_kept_in_the_box(bench: QueueBench) -> None:
-    asker, stranger = bench.peer(), bench.peer()
-    box = bench.broker.replies.open_box(b"box", asker)
+    asker = bench.peer()
+    box = bench.broker.reply_queues.open(b"box", asker)
+    service = asked(bench, asker, b"r-1", reply_to=b"box")
     done: list[Any] = []
-    assert bench.reply(stranger, b"box", b"unheard of", b"1", done=done.append).refused == ()
-    assert bench.rows() == []
+    assert bench.reply(service, b"box", b"unheard of", b"1", done=done.append).refused == ()
+    assert bench.rows("response") == []
     assert (done, bench.counted("bus.answer.unknown")) == ([None], 1)
     box.arm(b"unheard of", asker)
     assert asker.fetched == [(b"unheard of", b"1")]
 
 
 def test_an_answer_that_can_be_kept_for_nobody_is_refused(bench: QueueBench) -> None:
-    with pytest.raises(UnknownQueueError):
-        bench.reply(bench.peer(), b"no box", b"r", b"x")
-    assert bench.rows() == []
+    assert refusals(bench.reply(bench.peer(), b"no box", b"r", b"x")) == [Refusal(0, 1, UnknownQueueError)]
+    service = asked(bench, bench.peer(), b"r-1", reply_to=b"box")
+    assert refusals(bench.reply(service, b"box", b"unheard of", b"x")) == [Refusal(0, 1, UnknownQueueError)]
+    assert bench.rows("response") == []
+
+
+def test_only_a_peer_that_was_given_a_request_may_answer_to_its_reply_queue(bench: QueueBench) -> None:
+    asker = bench.peer()
+    bench.broker.reply_queues.open(b"box", asker)
+    asked(bench, asker, b"r-1", reply_to=b"box")
+    assert refusals(bench.reply(bench.peer(), b"box", b"r-1", b"x")) == [Refusal(0, 1, ForbiddenError)]
+    assert (asker.answers, bench.rows("response")) == ([], [])
 
 
 def test_answers_to_a_reply_queue_that_is_an_ordinary_queue_are_messages_once_nobody_waits(bench: QueueBench) -> None:
@@ -205,9 +216,9 @@ def test_answers_to_a_reply_queue_that_is_an_ordinary_queue_are_messages_once_no
     service = asked(bench, asker, b"r-1", reply_to=b"results")
     bench.reply(service, b"results", b"r-1", b"first")
     assert answers_of(asker) == [(b"r-1", b"first", None)]
-    with pytest.raises(UnknownQueueError):
-        bench.reply(service, b"results", b"r-1", b"second")
+    assert bench.reply(service, b"results", b"r-1", b"second").refused == ()
     assert bench.counted("bus.answer.duplicate") == 0
+    assert [(row["topic"], row["payload"]) for row in bench.rows("publish")] == [("results", b"second")]
 
 
 # ---- who goes away ---------------------------------------------------------------------------------------------------
@@ -215,7 +226,7 @@ def test_answers_to_a_reply_queue_that_is_an_ordinary_queue_are_messages_once_no
 
 def test_when_the_requester_goes_its_boxes_and_waiting_requests_go_too(bench: QueueBench) -> None:
     asker, other = bench.peer(), bench.peer()
-    bench.broker.replies.open_box(b"box", asker)
+    bench.broker.reply_queues.open(b"box", asker)
     service = asked(bench, asker, b"handed out", reply_to=b"box")
     bench.leave(service)
     bench.settle()
@@ -223,7 +234,7 @@ def test_when_the_requester_goes_its_boxes_and_waiting_requests_go_too(bench: Qu
     bench.ask(other, b"of another", reply_to=b"other")
     bench.settle()
     bench.leave(asker)
-    assert (len(bench.broker.correlation), len(bench.broker.replies)) == (1, 0)
+    assert (len(bench.broker.correlation), bench.broker.correlation.delivered) == (1, 0)
     late = service_of(bench)
     assert late.payloads == [b"handed out", b"waits", b"of another"], "messages stay in the queue"
     for name in (b"handed out", b"waits"):
@@ -231,23 +242,25 @@ def test_when_the_requester_goes_its_boxes_and_waiting_requests_go_too(bench: Qu
     bench.reply(late, b"other", b"of another", b"in time")
     assert (asker.answers, answers_of(other)) == ([], [(b"of another", b"in time", None)])
     assert [row["error"] for row in bench.rows("response")] == ["late", "late", None]
-    assert len(bench.broker.replies) == 0
+    assert bench.broker.correlation.delivered == 0
 
 
 def test_requesters_that_come_and_go_leave_nothing_behind(bench: QueueBench) -> None:
     service = service_of(bench)
     for number in range(300):
         asker = bench.peer()
-        bench.broker.replies.open_box(asker.id.encode(), asker)
+        bench.broker.reply_queues.open(asker.id.encode(), asker)
         bench.ask(asker, b"%d" % number)
         bench.settle()
         if number % 2:
             bench.reply(service, asker.id.encode(), b"%d" % number, b"yes")
         bench.leave(asker)
         service.take()
-    correlation, replies = bench.broker.correlation, bench.broker.replies
-    assert (len(correlation), correlation._patient, len(replies)) == (0, {}, 0)
-    assert (replies._boxes, replies._owned, replies._open, bench.queue()._expected) == ({}, {}, {}, {})
+    correlation, replies = bench.broker.correlation, bench.broker.reply_queues
+    assert (len(correlation), correlation._patient, correlation._delivered) == (0, {}, {})
+    assert (replies._queues, replies._owned, bench.queue()._expected) == ({}, {}, {})
+    bench.leave(service)
+    assert replies._granted == {}
 
 
 # ---- requests that end otherwise -------------------------------------------------------------------------------------
@@ -258,9 +271,9 @@ def test_a_request_whose_deadline_passed_does_not_stay_among_the_open_ones(bench
     for number in range(20):
         bench.ask(asker, b"%d" % number, timeout_ms=50)
     bench.settle()
-    assert len(bench.broker.replies) == 20
+    assert bench.broker.correlation.delivered == 20
     bench.loop.advance(1)
-    assert (len(asker.failures), len(service.payloads), len(bench.broker.replies)) == (20, 20, 0)
+    assert (len(asker.failures), len(service.payloads), bench.broker.correlation.delivered) == (20, 20, 0)
 
 
 def test_a_request_handed_out_after_its_deadline_does_not_either(bench: QueueBench) -> None:
@@ -270,7 +283,7 @@ def test_a_request_handed_out_after_its_deadline_does_not_either(bench: QueueBen
     bench.loop.advance(1)
     service = service_of(bench)
     assert service.payloads == [b"r-1"], "a message of the queue's own wire"
-    assert len(bench.broker.replies) == 0
+    assert bench.broker.correlation.delivered == 0
     assert refusals(bench.reply(service, b"box", b"r-1", b"late")) == [Refusal(0, 1, UnknownQueueError)]
     assert [row["error"] for row in bench.rows("response")] == ["late"]
 
@@ -287,12 +300,12 @@ def test_ten_thousand_may_be_open_and_one_more_evicts_the_oldest() -> None:
         while service.holding:
             service.take()
             bench.settle()
-    assert (asker.failures, len(bench.broker.replies)) == ([], limit)
+    assert (asker.failures, bench.broker.correlation.delivered) == ([], limit)
     bench.ask(asker, b"one more")
     bench.settle()
     ((request, error),) = asker.failures
     assert (request.message_id, type(error)) == (b"0", BusyError)
-    assert (len(bench.broker.correlation), len(bench.broker.replies)) == (limit, limit)
+    assert (len(bench.broker.correlation), bench.broker.correlation.delivered) == (limit, limit)
     bench.reply(service, asker.id.encode(), b"one more", b"yes")
     assert answers_of(asker) == [(b"one more", b"yes", None)]
 
@@ -319,4 +332,4 @@ def test_an_answer_that_the_journal_does_not_take_fails_for_both(bench: QueueBen
     with pytest.raises(ReadOnlyError):
         bench.reply(service, b"box", b"r-1", b"yes")
     assert [type(error) for _, error in asker.failures] == [ReadOnlyError]
-    assert (asker.answers, len(bench.broker.correlation), len(bench.broker.replies)) == ([], 0, 0)
+    assert (asker.answers, len(bench.broker.correlation), bench.broker.correlation.delivered) == ([], 0, 0)

@@ -22,12 +22,13 @@ import structlog
 
 from raceway.broker.bus import Bus
 from raceway.broker.queues.queue import batch_of
-from raceway.broker.runs import RowSpan, Run, spelling_key
+from raceway.broker.runs import RowSpan, Run
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError, TrimmedError
 from raceway.journal.contract import Journal
-from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes
+from raceway.model.envelope import PUBLISH, Batch, decode_attributes
+from raceway.model.wires import PUBLICLY_NAMED, spelling_key
 from raceway.net.ids import random_id
 
 # Limits of one read: other catch-ups wait for the same threads, and the rows stay in memory for one subscriber.
@@ -334,7 +335,7 @@ def _sent(batch: Batch, row: int, bus: Bus) -> bytes:
     if spelled is not None:
         return spelled.encode()
     name: bytes = batch.item("topic", row)
-    return bus.topics.own(name.decode()).public.encode() if wire == DANUBE else name
+    return bus.topics.own(name.decode()).public.encode() if wire in PUBLICLY_NAMED else name
 
 
 def _remember(batch: Batch, bus: Bus) -> None:

@@ -1,6 +1,9 @@
 """Queues: rows of a topic in offset order, each to one consumer.
 
-table   all queues: create, find, restore their cursors
-queue   one queue and the consumers that wait on it
-pubsub  publish/subscribe queues: each message to every subscriber of its tag
+calls     what peers ask of queues, and whether a message is an answer
+access    tokens and permissions
+table     all queues: create, find, restore their cursors
+queue     one queue and the consumers that wait on it
+pubsub    publish/subscribe queues: each message to every subscriber of its tag
+consumer  peers that consume, and what they are delivered
 """

@@ -8,34 +8,20 @@ holds them back too long gets the rest from the journal, at its own pace.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
 
 from raceway.broker.bus import Bus
 from raceway.broker.delivery.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, no_copies
+from raceway.broker.queues.consumer import Copy, QueueConsumer
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import TooLargeError
-from raceway.model.envelope import ZBUS, Batch, decode_attributes
+from raceway.model.envelope import Batch, decode_attributes
 from raceway.model.intents import SubscriptionKind
+from raceway.model.wires import SUBJECTS
 from raceway.net.ids import random_id
 
 ALL_TOPICS = "*"
-TOPIC_ATTRIBUTE = "zbus.topic"
-
-
-class Copy(NamedTuple):
-    batch: Batch
-    row: int
-
-
-class PubSubConsumer(Protocol):
-    """A connection that subscribes. Compared by identity."""
-
-    def has_room(self) -> bool:
-        """Return whether it can be written to. If not, it calls `QueueTable.pump` later."""
-
-    def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None: ...
 
 
 # Multiple of the mark at which publishers no longer wait for a subscriber.
@@ -45,7 +31,7 @@ HARD = 2
 class _Subscriber:
     """A consumer on a queue: its buffer, filled live or from the journal."""
 
-    def __init__(self, queue: PubSubQueue, consumer: PubSubConsumer) -> None:
+    def __init__(self, queue: PubSubQueue, consumer: QueueConsumer) -> None:
         self.topics: set[str] = set()
         self.waiting: deque[Copy] = deque()
         self.size = 0
@@ -85,7 +71,7 @@ class _Subscriber:
             self._taken += size + 1
             if self.window > 0:
                 self.window -= 1
-            consumer.hand_copy(self._queue, self.ticket, copy)
+            consumer.hand_copy(self._queue.name, self.ticket, copy)
 
     def leave(self) -> None:
         self.open = False
@@ -96,7 +82,7 @@ class _Subscriber:
     def _take(self, run: Run, topics: set[str]) -> None:
         everything = ALL_TOPICS in topics
         for row in range(run.span.start, run.span.stop):
-            topic = message_topic(run.batch, row, self._queue.topic)
+            topic = _subject(run.batch, row, self._queue.name)
             if topic is not None and (everything or topic in topics):
                 self._buffer(Copy(run.batch, row))
                 self._hand()
@@ -165,7 +151,8 @@ class PubSubQueue:
         self.encoder: Encoder = no_copies  # encoded per consumer: each copy carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
-        self.consumers: dict[PubSubConsumer, _Subscriber] = {}
+        self.name = topic.spoken.decode()
+        self.consumers: dict[QueueConsumer, _Subscriber] = {}
         self.catch_ups, self.credits = catch_ups, bus.credits
         self.call_soon = bus.loop.call_soon
         self._bus = bus
@@ -184,14 +171,14 @@ class PubSubQueue:
         """Return whether publishes of the topic reach this queue."""
         return self._bus.routing.reaches({pattern for _, pattern in self.subscriptions}, topic)
 
-    def check_topics(self, consumer: PubSubConsumer, topics: tuple[str, ...]) -> None:
+    def check_topics(self, consumer: QueueConsumer, topics: tuple[str, ...]) -> None:
         """Check the total size of a connection's topics, which only grow. Raises TooLargeError."""
         known = self.consumers[consumer].topics if consumer in self.consumers else set()
         size = sum(map(len, known.union(topics)))
         if size > self._max_topic_bytes:
             raise TooLargeError("A subscription", size, self._max_topic_bytes)
 
-    def arm(self, consumer: PubSubConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
+    def arm(self, consumer: QueueConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
         """Ask for `window` messages. A further call replaces the pending one."""
         subscriber = self.consumers.get(consumer)
         if subscriber is None:
@@ -200,29 +187,29 @@ class PubSubQueue:
         subscriber.ticket, subscriber.window = ticket, window
         subscriber.pump()
 
-    def pump(self, consumer: PubSubConsumer) -> None:
+    def pump(self, consumer: QueueConsumer) -> None:
         """Continue delivering to a consumer that has room again."""
         if consumer in self.consumers:
             self.consumers[consumer].pump()
 
-    def leave(self, consumer: PubSubConsumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         subscriber = self.consumers.pop(consumer, None)
         if subscriber is not None:
             subscriber.leave()
 
-    def dismiss(self, consumer: PubSubConsumer) -> bytes:
+    def dismiss(self, consumer: QueueConsumer) -> bytes:
         """Stop delivering to this consumer. Return its pending ticket, if any."""
         subscriber = self.consumers.pop(consumer)
         subscriber.leave()
         return subscriber.ticket if subscriber.window else b""
 
-    def topics_of(self, consumer: PubSubConsumer) -> list[str]:
+    def topics_of(self, consumer: QueueConsumer) -> list[str]:
         return sorted(self.consumers[consumer].topics)
 
-    def is_armed(self, consumer: PubSubConsumer) -> bool:
+    def is_armed(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
-    def is_behind(self, consumer: PubSubConsumer) -> bool:
+    def is_behind(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].catch_up is not None
 
     def deliver(self, run: Run, data: bytes) -> None:
@@ -232,11 +219,10 @@ class PubSubQueue:
             subscriber.offer(run)
 
 
-def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:
-    """Return the attribute `topic` of a zbus message; for messages of other wires the topic's name on zbus."""
-    if batch.item("wire", row) != ZBUS:
-        return topic.spoken.decode()
-    return decode_attributes(batch.item("attributes", row)).get(TOPIC_ATTRIBUTE)
+def _subject(batch: Batch, row: int, queue: str) -> str | None:
+    """Return the subject of a message: an attribute on wires that have one, the queue's name on others."""
+    attribute = SUBJECTS.get(batch.item("wire", row))
+    return queue if attribute is None else decode_attributes(batch.item("attributes", row)).get(attribute)
 
 
 def _size(copy: Copy) -> int:

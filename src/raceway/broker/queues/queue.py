@@ -18,24 +18,17 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from raceway.broker.peers import Pending
+from raceway.broker.queues.consumer import Entry, QueueConsumer
 from raceway.broker.topics import Topic
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Journal
-from raceway.model.envelope import (
-    NUMBER_COLUMNS,
-    PUBLISH,
-    TEXT_COLUMNS,
-    ZBUS,
-    Batch,
-    Hop,
-    encode_attributes,
-    encode_hops,
-)
+from raceway.model.envelope import NUMBER_COLUMNS, PUBLISH, TEXT_COLUMNS, Batch, Hop, encode_attributes, encode_hops
+from raceway.model.wires import QUEUEING
 
 CURSORS = "cursors"
 # Columns that are lists in every batch, even if all rows are equal.
@@ -49,34 +42,12 @@ READ_ROWS, READ_BYTES, READS_AT_ONCE = 1000, 1024 * 1024, 2
 HELD_ROWS, HELD_BYTES = 1000, 8 * 1024 * 1024
 
 
-class Entry(NamedTuple):
-    """A row that waits in a queue. `request` is set if it is a request with a waiting requester."""
-
-    offset: int
-    batch: Batch
-    row: int
-    size: int
-    request: Pending | None = None
-
-    @property
-    def is_void(self) -> bool:
-        """Whether it is a request of a wire without queues whose requester no longer waits."""
-        request = self.request
-        return request is not None and not request.open and self.batch.item("wire", self.row) != ZBUS
-
-
-class ArmedConsumer(Protocol):
-    """A connection that consumes. Compared by identity."""
-
-    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None: ...
-
-
 class _Seat:
     """A consumer: how much it asked for, and how much it was handed and has not taken."""
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
 
-    def __init__(self, consumer: ArmedConsumer) -> None:
+    def __init__(self, consumer: QueueConsumer) -> None:
         self.consumer = consumer
         self.ticket = b""
         self.window = self.held_rows = self.held_bytes = 0
@@ -98,7 +69,8 @@ class _Seat:
 
 class Queue:
     """A queue. `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores
-    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows."""
+    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows, `linked` before a
+    row is handed out that is a request or belongs to a chain."""
 
     def __init__(
         self,
@@ -108,19 +80,22 @@ class Queue:
         journal: Journal,
         moved: Callable[[Queue], None],
         gone: Callable[[Queue, int, int], None],
+        linked: Callable[[QueueConsumer, Entry], None],
     ) -> None:
         self.topic = topic
-        self.consumers: dict[ArmedConsumer, _Seat] = {}
+        self.name = topic.spoken.decode()
+        self.consumers: dict[QueueConsumer, _Seat] = {}
         self._journal = journal
         self._moved = moved
         self._gone = gone
+        self._linked = linked
         # In order of offsets, returned rows included.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         # Set during shutdown: it must be known which rows were taken.
         self.paused = False
         # In order of service. A consumer that wants more and is not here has enough rows handed out.
-        self._armed: OrderedDict[ArmedConsumer, _Seat] = OrderedDict()
+        self._armed: OrderedDict[QueueConsumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
         # Rows before `_next` were read into memory; rows before `_end` are committed. Those between are in the journal.
@@ -224,7 +199,7 @@ class Queue:
 
     # ---- delivery ----------------------------------------------------------------------------------------------------
 
-    def arm(self, consumer: ArmedConsumer, ticket: bytes, window: int = 1) -> None:
+    def arm(self, consumer: QueueConsumer, ticket: bytes, window: int = 1) -> None:
         """Ask for `window` rows (-1: no limit). A further call replaces ticket and window, not the place in line."""
         seat = self.consumers.get(consumer)
         if seat is None:
@@ -235,17 +210,17 @@ class Queue:
             self._armed.setdefault(consumer, seat)
         self.pump()
 
-    def is_armed(self, consumer: ArmedConsumer) -> bool:
+    def is_armed(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
-    def leave(self, consumer: ArmedConsumer) -> None:
+    def leave(self, consumer: QueueConsumer) -> None:
         """Remove a closed connection. Rows it did not take return to the queue."""
         seat = self.consumers.pop(consumer, None)
         self._armed.pop(consumer, None)
         if seat is None or seat.held_rows:
             self.give_back([offset for offset, (_, holder) in self._handed.items() if holder.consumer is consumer])
 
-    def dismiss(self, consumer: ArmedConsumer) -> bytes:
+    def dismiss(self, consumer: QueueConsumer) -> bytes:
         """Stop delivering to this consumer; it may still take what it was handed. Return its pending ticket, if any."""
         seat = self.consumers.pop(consumer)
         self._armed.pop(consumer, None)
@@ -259,7 +234,7 @@ class Queue:
         while self._armed and (self._waiting or self._fill()):
             entry = self._waiting.popleft()
             self._waiting_bytes -= entry.size
-            if entry.request is not None and entry.is_void:
+            if entry.request is not None and not entry.request.open and entry.is_masked:  # nobody waits for it
                 self._moved(self)
                 continue
             consumer, seat = next(iter(self._armed.items()))
@@ -269,7 +244,9 @@ class Queue:
                 self._armed.move_to_end(consumer)
             else:
                 del self._armed[consumer]
-            consumer.hand_out(self, seat.ticket, entry)
+            if entry.batch.kind != PUBLISH or entry.batch.correlation_id is not None:
+                self._linked(consumer, entry)
+            consumer.hand_out(self.name, seat.ticket, entry)
 
     def _fill(self) -> bool:
         """Read from the journal if needed. Return whether a row is waiting."""
@@ -281,11 +258,12 @@ class Queue:
             self._moved(self)
         return bool(self._waiting)
 
-    def taken(self, offset: int) -> None:
-        """Note that the row was written to the socket."""
-        handed = self._handed.pop(offset, None)
-        if handed is None:
+    def taken(self, consumer: QueueConsumer, offset: int) -> None:
+        """Note that the row was written to the socket. A no-op if the consumer does not hold it."""
+        handed = self._handed.get(offset)
+        if handed is None or handed[1].consumer is not consumer:
             return
+        del self._handed[offset]
         entry, seat = handed
         seat.let_go(entry)
         if seat.window and seat.wants_more:
@@ -333,7 +311,7 @@ class Queue:
 def _enters_unasked(batch: Batch, row: int) -> bool:
     if batch.item("kind", row) == PUBLISH:
         return True
-    return batch.item("wire", row) == ZBUS and batch.item("forwarded_id", row) is None
+    return batch.item("wire", row) in QUEUEING and batch.item("forwarded_id", row) is None
 
 
 def _offset(batch: Batch, row: int) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -20,8 +20,9 @@ from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.gaps import tell_gap
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.places import find_offset
-from raceway.broker.queues.pubsub import PubSubConsumer, PubSubQueue
-from raceway.broker.queues.queue import CURSORS, ArmedConsumer, Queue
+from raceway.broker.queues.consumer import Entry, QueueConsumer
+from raceway.broker.queues.pubsub import PubSubQueue
+from raceway.broker.queues.queue import CURSORS, Queue
 from raceway.broker.topics import Topic
 from raceway.errors import (
     ForbiddenError,
@@ -40,13 +41,6 @@ from raceway.net.ids import random_id
 
 QUEUES = "queues"
 PUBSUB, TEMPORARY = 2, 4
-
-
-class QueueConsumer(ArmedConsumer, PubSubConsumer, Protocol):
-    """A connection that consumes from queues of both kinds."""
-
-    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
-        """Refuse the pending ticket: the consumer has lost its permission on this queue."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +89,8 @@ class QueueTable:
         # Queues of each consumer, with the principal of its consume.
         self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, Principal]] = {}
         self._moved: dict[Queue, None] = {}
+        # Called before a row is handed out that is a request or belongs to a chain.
+        self.linked: Callable[[QueueConsumer, Entry], None] = lambda consumer, entry: None
         for name, value in bus.journal.state.section(QUEUES).items():
             self._join(bus.topics.own(name), msgspec.convert(value, QueueRecord))
 
@@ -180,23 +176,22 @@ class QueueTable:
         end = self._bus.journal.offsets(topic.name)[1]
         kept = self._maybe_kept_cursor(topic.name)
         queue = Queue(
-            topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap
-        )
+            topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap,
+            lambda consumer, entry: self.linked(consumer, entry),
+        )  # fmt: skip
         self._queues[name] = queue
         self._by_topic[topic] = QueueResponder(queue)
         self._bus.readers.add(topic, queue)
 
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
-    def arm(
-        self, consumer: QueueConsumer, peer: Peer, name: str, ticket: bytes, topics: tuple[str, ...], window: int
-    ) -> None:
+    def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
         """Ask for messages of a queue, which must exist. Raises ForbiddenError; TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
-        self._bus.security.check(peer.principal, "Consume", queue.topic.name)
+        self._bus.security.check(consumer.principal, "Consume", queue.topic.name)
         if isinstance(queue, PubSubQueue):
             queue.check_topics(consumer, topics)
-        self._consuming.setdefault(consumer, {})[queue] = peer.principal
+        self._consuming.setdefault(consumer, {})[queue] = consumer.principal
         if not queue.consumers:
             self._subscribe(queue)
         if isinstance(queue, PubSubQueue):
@@ -204,27 +199,33 @@ class QueueTable:
         else:
             queue.arm(consumer, ticket, window)
 
+    def confirm(self, consumer: QueueConsumer, deliveries: Iterable[tuple[str, int]]) -> None:
+        """Remove rows, (queue, offset), that were written to the consumer's socket."""
+        for name, offset in deliveries:
+            queue = self._queues.get(name)
+            if queue is not None:
+                queue.taken(consumer, offset)
+
     def pump(self, consumer: QueueConsumer) -> None:
         """Deliver buffered copies to a connection that has room again."""
-        for queue in list(self._consuming.get(consumer, ())):
-            if isinstance(queue, PubSubQueue):
-                queue.pump(consumer)
+        for queue in self.subscribed(consumer):
+            queue.pump(consumer)
 
-    def subscribes(self, consumer: QueueConsumer) -> bool:
-        """Return whether it consumes from any publish/subscribe queue."""
-        return any(isinstance(queue, PubSubQueue) for queue in self._consuming.get(consumer, ()))
+    def subscribed(self, consumer: QueueConsumer) -> list[PubSubQueue]:
+        """Return the publish/subscribe queues from which it consumes."""
+        return [queue for queue in self._consuming.get(consumer, ()) if isinstance(queue, PubSubQueue)]
 
     def is_behind(self, consumer: QueueConsumer) -> bool:
         """Return whether one of its publish/subscribe queues is catching up from the journal."""
-        queues = self._consuming.get(consumer, ())
-        return any(isinstance(queue, PubSubQueue) and queue.is_behind(consumer) for queue in queues)
+        return any(queue.is_behind(consumer) for queue in self.subscribed(consumer))
 
-    def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
+    def leave(self, peer: Peer) -> None:
         """Remove a closed connection and its temporary queues. Messages it did not take return to their queues."""
-        for queue in self._consuming.pop(consumer, ()):
-            queue.leave(consumer)
-            if not queue.consumers:
-                self._unsubscribe(queue)
+        if isinstance(peer, QueueConsumer):
+            for queue in self._consuming.pop(peer, ()):
+                queue.leave(peer)
+                if not queue.consumers:
+                    self._unsubscribe(queue)
         for name in self._temporary.pop(peer, ()):
             self.drop(name)
 
@@ -241,20 +242,20 @@ class QueueTable:
         if not queue.consumers:
             self._unsubscribe(queue)
         if ticket:
-            consumer.dismiss(_called(queue.topic), ticket, error)
+            consumer.dismiss(queue.name, ticket, error)
 
     def _subscribe(self, queue: Queue | PubSubQueue) -> None:
         """Add the queue to the routes when its first consumer joins."""
         if isinstance(queue, PubSubQueue):
-            self._bus.routing.subscribe(queue, "publish", _called(queue.topic), 0)
+            self._bus.routing.subscribe(queue, "publish", queue.name, 0)
         else:
-            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", _called(queue.topic), 0)
+            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", queue.name, 0)
 
     def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
         """Remove the queue from the routes when its last consumer leaves. A dropped queue is removed already."""
         if isinstance(queue, PubSubQueue):
             self._bus.routing.remove(queue)
-        elif self._queues.get(_called(queue.topic)) is queue:
+        elif self._queues.get(queue.name) is queue:
             self._bus.routing.remove(self._by_topic[queue.topic])
 
     # ---- rows --------------------------------------------------------------------------------------------------------
@@ -281,8 +282,7 @@ class QueueTable:
         moved, self._moved = self._moved, {}
         for queue in moved:
             queue.pump()
-            name = _called(queue.topic)
-            if self._queues.get(name) is queue and not self._records[name].mode & TEMPORARY:
+            if self._queues.get(queue.name) is queue and not self._records[queue.name].mode & TEMPORARY:
                 with contextlib.suppress(UnavailableError):
                     self._keep_cursor(queue.topic.name, queue.cursor)
 
@@ -296,7 +296,7 @@ class QueueTable:
 
 
 def _called(topic: Topic) -> str:
-    """Return the queue's name: the topic's name on zbus."""
+    """Return the name of the topic's queue."""
     return topic.spoken.decode()
 
 

@@ -1,8 +1,10 @@
-"""Open requests, waiting for their answers.
+"""Open requests, waiting for their answers: the one table of them, for whoever asks and whoever answers.
 
-The key of a request is (responder's id, masked id): only the peer it was forwarded to can answer it. It is removed by
-its answer, its deadline, or eviction when there are too many; without a deadline also when its requester disconnects.
-Finished requests are remembered for a while, to distinguish late, duplicate and unknown answers.
+The key of a request is (responder's id, masked id): only the peer it was forwarded to can answer it. A request that a
+queue has delivered is answered by *name*: (reply queue, id) as its consumer received them. Names need not be unique:
+equal ones are answered in order. A request is removed by its answer, its deadline, or eviction when there are too many;
+without a deadline also when its requester disconnects. Finished requests are remembered for a while, to distinguish
+late, duplicate and unknown answers.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from raceway.broker.peers import Party, Peer, Pending
+from raceway.broker.peers import AnswerName, Party, Peer, Pending
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
 from raceway.net.timers import TICK_MS, TimerWheel
@@ -41,19 +43,32 @@ class Correlation:
         self._open: dict[Key, Pending] = {}
         # Requests without a deadline, by requester.
         self._patient: dict[Peer, set[Key]] = {}
-        self._finished: OrderedDict[Key, tuple[Pending, bytes]] = OrderedDict()
+        # Open requests that queues have delivered, by name, in order of delivery.
+        self._delivered: dict[AnswerName, dict[Pending, None]] = {}
+        # By key, or by name if delivered by a queue. These cannot be equal: one has text, the other bytes.
+        self._finished: OrderedDict[Key | AnswerName, tuple[Pending, bytes]] = OrderedDict()
         self._wheel: TimerWheel[Key] = TimerWheel()
         self._sweeping = False
 
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def delivered(self) -> int:
+        """Number of open requests that queues have delivered."""
+        return sum(map(len, self._delivered.values()))
+
+    @property
+    def expiring(self) -> int:
+        """Number of open requests with a deadline. Others may wait in a queue for ever."""
+        return len(self._open) - sum(map(len, self._patient.values()))
+
     def add(self, requests: Iterable[tuple[Pending, int | None]]) -> None:
         """Add requests, each with its timeout in milliseconds: None waits for ever, 0 fails immediately."""
         expiring: dict[int, list[Key]] = {}
         for request, timeout_ms in requests:
             if len(self._open) >= self._limit:
-                self._finish(next(iter(self._open)), LATE, BusyError("Message broker is busy"))
+                self._end(next(iter(self._open.values())), BusyError("Message broker is busy"))
             key = (request.responder_id, request.forwarded_id)
             self._open[key] = request
             if timeout_ms:
@@ -61,7 +76,7 @@ class Correlation:
             elif timeout_ms is None:
                 self._patient.setdefault(request.requester, set()).add(key)
             else:
-                self._expire(key)
+                self._expire(request)
         if expiring:
             self._set_deadlines(expiring)
 
@@ -73,34 +88,82 @@ class Correlation:
             self._wheel.retain(self._open)
         self._sweep_later()
 
+    def name(self, request: Pending, name: AnswerName) -> None:
+        """Note that a queue delivers the request under this name. Replaces the name of an earlier delivery."""
+        key = request.name or (request.responder_id, request.forwarded_id)
+        self._unname(request)
+        request.name = name
+        if request.open:
+            self._delivered.setdefault(name, {})[request] = None
+        else:  # a further answer is recognised by the new name
+            self._remember(name, request, self._finished.get(key, (request, LATE))[1])
+
     def take(self, responder: Party, message_id: bytes) -> Pending | None:
         """Return and close the open request that this answer is for, if any."""
         key = (responder.id, message_id.lower())
         request = self._open.pop(key, None)
         if request is not None:
-            self._remember(key, request, DUPLICATE)
+            self._finish(key, request, DUPLICATE)
         return request
+
+    def take_named(self, name: AnswerName) -> Pending | None:
+        """Return and close the open request that was delivered first under this name, if any."""
+        waiting = self._delivered.get(name)
+        if waiting is None:
+            return None
+        request = next(iter(waiting))
+        self.close(request, DUPLICATE)
+        return request
+
+    def is_awaited(self, name: AnswerName) -> bool:
+        """Return whether a request that was delivered under this name is open."""
+        return name in self._delivered
 
     def finished(self, responder: Party, message_id: bytes) -> tuple[Pending, bytes] | None:
         """Return a finished request, if remembered, and what a further answer is, `late` or `duplicate`."""
         return self._finished.get((responder.id, message_id.lower()))
 
+    def finished_named(self, name: AnswerName) -> tuple[Pending, bytes] | None:
+        """Return the last finished request of this name, if remembered, and what a further answer is."""
+        return self._finished.get(name)
+
     def abandon(self, requester: Peer) -> list[Pending]:
         """Close the requests without a deadline of a requester that has disconnected, and return them."""
-        abandoned = [self._open.pop(key) for key in self._patient.pop(requester, ())]
+        abandoned = [self._open[key] for key in self._patient.get(requester, ())]
         for request in abandoned:
-            self._remember((request.responder.id, request.forwarded_id), request, LATE)
+            self.close(request, LATE)
         return abandoned
 
-    @property
-    def expiring(self) -> int:
-        """Number of open requests with a deadline. Others may wait in a queue for ever."""
-        return len(self._open) - sum(map(len, self._patient.values()))
+    def close(self, request: Pending, verdict: bytes) -> None:
+        """Remove an open request. `verdict`: what a further answer is, `late` or `duplicate`."""
+        key = (request.responder_id, request.forwarded_id)
+        self._finish(key, self._open.pop(key), verdict)
 
-    def maybe_verdict(self, request: Pending) -> bytes | None:
-        """Return what a further answer to a finished request is, `late` or `duplicate`; None if unknown."""
-        finished = self._finished.get((request.responder_id, request.forwarded_id))
-        return None if finished is None else finished[1]
+    def _finish(self, key: Key, request: Pending, verdict: bytes) -> None:
+        request.open = False
+        if self._patient and (keys := self._patient.get(request.requester)) is not None:
+            keys.discard(key)
+            if not keys:
+                del self._patient[request.requester]
+        if request.name is None:
+            self._remember(key, request, verdict)
+        else:
+            self._unname(request)
+            self._remember(request.name, request, verdict)
+
+    def _unname(self, request: Pending) -> None:
+        waiting = self._delivered.get(request.name) if request.name is not None else None
+        if waiting is not None:
+            waiting.pop(request, None)
+            if not waiting and request.name is not None:
+                del self._delivered[request.name]
+
+    def _remember(self, key: Key | AnswerName, request: Pending, verdict: bytes) -> None:
+        self._finished[key] = (request, verdict)
+        if request.name is not None:
+            self._finished.move_to_end(key)  # names may be used again
+        if len(self._finished) > KEPT_FINISHED:
+            self._finished.popitem(last=False)
 
     def _sweep_later(self) -> None:
         if not self._sweeping:
@@ -110,26 +173,14 @@ class Correlation:
     def _sweep(self) -> None:
         self._sweeping = False
         for key in self._wheel.due(self._monotonic_ms()):
-            if key in self._open:
-                self._expire(key)
+            if (request := self._open.get(key)) is not None:
+                self._expire(request)
         if self._wheel:
             self._sweep_later()
 
-    def _expire(self, key: Key) -> None:
-        request = self._open[key]
-        self._finish(key, LATE, RequestTimeoutError(request.topic.name, request.responder.id))
+    def _expire(self, request: Pending) -> None:
+        self._end(request, RequestTimeoutError(request.topic.name, request.responder_id))
 
-    def _finish(self, key: Key, verdict: bytes, error: RacewayError) -> None:
-        request = self._open.pop(key)
-        self._remember(key, request, verdict)
+    def _end(self, request: Pending, error: RacewayError) -> None:
+        self.close(request, LATE)
         self._fail(request, error)
-
-    def _remember(self, key: Key, request: Pending, verdict: bytes) -> None:
-        request.open = False
-        if self._patient and (keys := self._patient.get(request.requester)) is not None:
-            keys.discard(key)
-            if not keys:
-                del self._patient[request.requester]
-        self._finished[key] = (request, verdict)
-        if len(self._finished) > KEPT_FINISHED:
-            self._finished.popitem(last=False)

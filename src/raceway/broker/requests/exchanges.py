@@ -15,12 +15,13 @@ from functools import partial
 from typing import NamedTuple
 
 from raceway.broker.bus import Bus
-from raceway.broker.peers import Peer, Pending, Responder
+from raceway.broker.peers import AnswerName, Peer, Pending, Responder
+from raceway.broker.queues.consumer import Entry, RowAnswer
 from raceway.broker.queues.table import QueueResponder, QueueTable
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.requests.correlation import Correlation
 from raceway.broker.requests.refusals import evicted_rows, unserved_rows
-from raceway.broker.requests.replies import Replies, RowAnswer
+from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop
@@ -34,8 +35,8 @@ from raceway.errors import (
     UnmatchedAnswerError,
 )
 from raceway.journal.contract import Done
-from raceway.model.envelope import LATE, RESPONSE, Batch, agreed
-from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
+from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
+from raceway.model.intents import AskAll, Asked, Request, Respond, Taken
 from raceway.net.ids import random_id
 
 
@@ -54,7 +55,7 @@ Matched = tuple[int, Pending, bytes | None]
 class _Facts:
     """Columns of a batch of requests that are needed per row, taken once."""
 
-    __slots__ = ("message_ids", "reply_tos", "roots", "time_us", "timeouts_ms", "versions")
+    __slots__ = ("message_ids", "roots", "time_us", "timeouts_ms", "versions")
 
     def __init__(self, batch: Batch) -> None:
         column = batch.column
@@ -63,7 +64,7 @@ class _Facts:
             column("timeout_ms"),
             column("version"),
         )
-        self.roots, self.reply_tos = column("correlation_id"), column("reply_to")
+        self.roots = column("correlation_id")
         self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
 
 
@@ -72,7 +73,7 @@ class Exchanges:
         self._bus = bus
         self._queues = queues
         self._schema_door = schema_door
-        self.replies = Replies()
+        self.reply_queues = ReplyQueues()
         # Requests that were just evicted, with the wires of their requesters.
         self._evicted: list[tuple[bytes, Pending]] = []
         self.correlation = Correlation(
@@ -119,6 +120,7 @@ class Exchanges:
             if len(opened) < batch.count:
                 rows = [row for row, responder in enumerate(chosen) if responder is None]
                 bus.append(unserved_rows(batch, rows, first), None)
+        bus.count_refused("router.request.error", refused)
         return Taken(tuple(refused))
 
     def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
@@ -190,7 +192,7 @@ class Exchanges:
             timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
         request = Pending(
             peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
-            facts.roots[row] or message_id, facts.time_us, facts.reply_tos[row],
+            facts.roots[row] or message_id, facts.time_us,
         )  # fmt: skip
         return OpenRequest(row, request, timeout_ms)
 
@@ -252,45 +254,60 @@ class Exchanges:
             self._finish(peer, batch, rows, answered, done, intent.refusal)
         return Taken(tuple(refused))
 
-    def reply(self, peer: Peer, intent: Reply, done: Done | None) -> Taken:
-        """Pass on an answer addressed to a reply queue.
+    def answer_named(self, peer: Peer, batch: Batch, done: Done | None) -> Taken:
+        """Pass on answers, each addressed by reply queue (`topic`) and id.
 
-        Late and duplicate answers are stored; they are refused if there is no reply queue to keep them in. Raises
-        UnknownQueueError if there is neither a request nor a reply queue.
+        An answer that no request waits for is kept in the reply queue and, if it is late or a duplicate, stored.
+        Without a reply queue it is refused.
         """
-        batch, reply_to, message_id = intent.batch, intent.reply_to, intent.batch.item("message_id", 0)
         self._bus.admit("response", peer, batch)
-        request = self.replies.maybe_take(reply_to, message_id)
-        if request is not None:
-            answered = [(0, request)]
-            self.correlation.take(request.responder, request.forwarded_id)
-            self._finish(peer, batch, [(0, request, None)], answered, done)
-            return Taken()
-        return self._keep_unawaited(peer, reply_to, batch, done)
+        rows: list[Matched] = []
+        refused: Refused = []
+        unclaimed: list[tuple[ReplyQueue, RowAnswer]] = []
+        for row in range(batch.count):
+            name = (batch.item("topic", row), batch.item("message_id", row))
+            request = self.correlation.take_named(name)
+            if request is not None:
+                rows.append((row, request, None))
+                continue
+            finished, queue = self._maybe_finished(name), self.reply_queues.maybe_get(name[0])
+            if finished is not None:
+                rows.append((row, *finished))
+            if queue is not None:
+                unclaimed.append((queue, RowAnswer(name[1], batch.keep([row]))))
+            else:
+                refused.append((row, row + 1, UnknownQueueError(_text(name[0]))))
+            if finished is not None or queue is not None:
+                verdict = b"unknown" if finished is None else finished[1]
+                self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
+        done = done if len(refused) < batch.count else None
+        if rows:
+            self._finish(peer, batch, rows, [(row, request) for row, request, verdict in rows if verdict is None], done)
+        elif done is not None:
+            self._bus.journal.after_commit(done)
+        for queue, answer in unclaimed:
+            queue.put(answer)
+        return Taken(tuple(refused))
 
-    def _keep_unawaited(self, peer: Peer, reply_to: bytes, batch: Batch, done: Done | None) -> Taken:
-        message_id, unknown = batch.item("message_id", 0), UnknownQueueError(reply_to.decode("utf-8", "replace"))
-        box = self.replies.maybe_box(reply_to)
-        request = None if self._queues.exists(unknown.name) else self.replies.maybe_ended(reply_to, message_id)
-        if request is None and box is None:
-            raise unknown
-        if request is not None:
-            verdict = self._verdict(request)
-            self._bus.append(self._answer_rows(peer, batch, [(0, request, verdict)]), done if box is not None else None)
-        else:
-            self._bus.meter.counts["bus.answer.unknown"] += 1
-            if done is not None:
-                self._bus.journal.after_commit(done)
-        if box is None:
-            return Taken(((0, 1, unknown),))
-        box.put(RowAnswer(message_id, batch))
-        return Taken()
+    def _maybe_finished(self, name: AnswerName) -> tuple[Pending, bytes] | None:
+        """Return the finished request of a late or duplicate answer; None if its reply queue is an ordinary queue."""
+        return None if self._queues.exists(_text(name[0])) else self.correlation.finished_named(name)
 
-    def _verdict(self, request: Pending) -> bytes:
-        """Return what a further answer to a finished request is, `late` or `duplicate`, and count it."""
-        verdict = self.correlation.maybe_verdict(request) or LATE
-        self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
-        return verdict
+    def note_delivery(self, peer: Peer, entry: Entry) -> None:
+        """Note that a queue is about to deliver this row to a peer: requests may be answered, chains continued."""
+        batch, row, request = entry.batch, entry.row, entry.request
+        message_id, reply_to = batch.item("message_id", row), batch.item("reply_to", row)
+        delivered_id = message_id
+        if request is not None:
+            if entry.is_masked:
+                delivered_id, reply_to = request.forwarded_id, request.requester_id.encode()
+            self.correlation.name(request, (reply_to, delivered_id))
+        if reply_to is not None and batch.item("kind", row) != PUBLISH:
+            self.reply_queues.grant(peer, reply_to)
+        root = batch.item("correlation_id", row)
+        if root is not None and delivered_id is not None and root != delivered_id:
+            # It may have waited in the queue across a restart.
+            self._bus.chains.remember(delivered_id.lower(), message_id, root)
 
     def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
         if batch.error is not None:
@@ -385,24 +402,18 @@ class Exchanges:
         """End a request without an answer: deadline, eviction, or a journal that is not writable."""
         reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
         self._bus.meter.counts[f"router.request.{reason}"] += 1
-        self._forget(request)
+        _withdraw(request)
         if isinstance(error, BusyError) and request.sequence is not None:
             self._evicted.append((request.requester.wire, request))
         if request.requester.open:
             request.requester.fail(request, error)
         request.release()
 
-    def _forget(self, request: Pending) -> None:
-        """Remove a finished request from reply queues and queues."""
-        self.replies.forget(request)
-        if isinstance(request.responder, QueueResponder):
-            request.responder.queue.withdraw(request)
-
     def leave(self, peer: Peer) -> None:
         """Remove the reply queues and open requests without deadline of a peer that has disconnected."""
-        self.replies.close_boxes(peer)
+        self.reply_queues.leave(peer)
         for request in self.correlation.abandon(peer):
-            self._forget(request)
+            _withdraw(request)
 
     def _settle(self, opened: list[OpenRequest], done: Done | None, error: RacewayError | None) -> None:
         """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
@@ -418,6 +429,16 @@ class Exchanges:
                     self._fail(request, error)
         if done is not None:
             done(error)
+
+
+def _withdraw(request: Pending) -> None:
+    """Remove a finished request from the queue in which it waits, if it does."""
+    if isinstance(request.responder, QueueResponder):
+        request.responder.queue.withdraw(request)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
 
 
 def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | None]:

@@ -39,6 +39,10 @@ class View:
         self.permissions = PermissionView(broker.security)
         self.health = HealthView(broker)
 
+    def rate(self, counter: str) -> int:
+        """Return how much a counter has grown in the last full second."""
+        return self._broker.meter.rate(counter)
+
     def unmasked(self, message_id: bytes) -> bytes:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
         return self._broker.chains.unmask(message_id)[0]

@@ -59,6 +59,6 @@ class HealthView:
     def gauges(self) -> Gauges:
         broker = self._broker
         return Gauges(
-            len(broker.correlation), len(broker.replies), len(broker.producers), broker.unfinished.total,
+            len(broker.correlation), broker.correlation.delivered, len(broker.producers), broker.unfinished.total,
             broker.catch_ups.count + len(broker.credits.behind),
         )  # fmt: skip

@@ -5,12 +5,14 @@ intent is a small record that names the type of its outcome (`IntentFor`). A cod
 encodes outcomes into bytes; the broker's one entry point takes an intent and returns an outcome. Errors are outcomes
 too: a `RacewayError`.
 
-  kinds     what intents and outcomes are made of
-  batches   messages: publish, request, answer, acknowledge
-  peers     the peer itself, its subscriptions, what it sees of others
+  kinds        what intents and outcomes are made of
+  batches      messages: publish, request, answer, acknowledge
+  peers        the peer itself, its subscriptions, what it sees of others
+  queues       messages of queues, consumers of queues, their creation
   producers, subscriptions   registered producers; consumers of named subscriptions
-  reading   stored messages: by position, as they are committed, those that were not delivered
-  topics, administration, schemas, roles, security   administration; the schema registry; who a caller is
+  reading      stored messages: by position, as they are committed, those that were not delivered
+  topics, administration, schemas, roles     administration; the schema registry
+  security, credentials      who a caller is; who sends a message, where each message says so itself
 """
 
 from __future__ import annotations
@@ -38,13 +40,17 @@ from raceway.model.intents.batches import (
     Asked,
     Park,
     Publish,
-    Reply,
     Request,
     Respond,
     Return,
     Send,
     Sent,
     Taken,
+)
+from raceway.model.intents.credentials import (
+    Authorization,
+    Authorize,
+    Credential,
 )
 from raceway.model.intents.kinds import (
     Done,
@@ -80,6 +86,14 @@ from raceway.model.intents.peers import (
 from raceway.model.intents.producers import (
     CreateProducer,
     TouchProducer,
+)
+from raceway.model.intents.queues import (
+    Arm,
+    ConfirmDeliveries,
+    CreateQueue,
+    Enqueue,
+    EnqueueRequests,
+    ResumeDeliveries,
 )
 from raceway.model.intents.reading import (
     END,
@@ -148,19 +162,25 @@ __all__ = [
     "SUBSCRIPTION_KINDS",
     "Acknowledge",
     "AddQueue",
+    "Arm",
     "AskAll",
     "Asked",
     "AttachConsumer",
     "Audit",
+    "Authorization",
+    "Authorize",
     "BatchIntent",
     "BatchOutcome",
     "BindRole",
     "BindTopic",
     "CheckSchema",
+    "ConfirmDeliveries",
     "CreateNamespace",
     "CreateProducer",
+    "CreateQueue",
     "CreateSubscription",
     "CreateTopic",
+    "Credential",
     "DeleteBinding",
     "DeleteNamespace",
     "DeleteRole",
@@ -169,6 +189,8 @@ __all__ = [
     "DeleteVersion",
     "DeliverySettings",
     "Done",
+    "Enqueue",
+    "EnqueueRequests",
     "FindConsumer",
     "FindSchema",
     "Follow",
@@ -217,12 +239,12 @@ __all__ = [
     "Registered",
     "RejectedRows",
     "RemoveSubscription",
-    "Reply",
     "Request",
     "ResetDelivery",
     "Respond",
     "RestoreRejected",
     "Restored",
+    "ResumeDeliveries",
     "Return",
     "Send",
     "Sent",
@@ -250,6 +272,6 @@ __all__ = [
     "WatchLog",
 ]
 
-BatchIntent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Park
+BatchIntent = Publish | Request | AskAll | Respond | Send | Acknowledge | Return | Park | Enqueue | EnqueueRequests
 BatchOutcome = Taken | Asked | Sent | Done
 Intent = BatchIntent | IntentFor[Any]

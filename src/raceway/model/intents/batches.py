@@ -58,13 +58,6 @@ class Respond(msgspec.Struct, gc=False):
     refusal: RacewayError | None = None
 
 
-class Reply(msgspec.Struct, gc=False):
-    """Answer the request that was delivered under `reply_to` and the row's `message_id`; a batch of one row."""
-
-    reply_to: bytes
-    batch: Batch
-
-
 class Send(msgspec.Struct, gc=False):
     """Publish rows of registered producers. Producer ids and canonical topics are columns."""
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from raceway.model.intents import CreateQueue
 from raceway.wires.zbus.codec.admin import (
     BrokerReport,
     ConsumerInfo,
-    CreateQueue,
     QueueInfo,
     TrackTable,
     encode_description,
@@ -70,11 +70,6 @@ def test_queue_is_created_from_keys_when_there_is_no_body() -> None:
 )
 def test_anything_else_is_refused_by_name(body: Any, what: str) -> None:
     assert created(body) == ZbusRefused(400, f"Bad format: {what}", b"m")
-
-
-@pytest.mark.parametrize(("mode", "is_pubsub"), [(0, False), (1, False), (2, True), (3, True), (4, False), (6, True)])
-def test_mode_is_bits(mode: int, is_pubsub: bool) -> None:
-    assert CreateQueue("q", mode).is_pubsub == is_pubsub
 
 
 def test_queue_of_the_other_kind_is_a_mismatch() -> None:

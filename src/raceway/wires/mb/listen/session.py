@@ -59,9 +59,6 @@ class MbSession(Connection):
         self.gate = gate
         self._door = gate.door
         self.holder = self.peer = MbPeer(gate.door, self, frame, encoder)
-        # Intents without an outcome yet, and what to do when there are none left.
-        self._unanswered = 0
-        self._then: list[Callable[[], None]] = []
         self._close = close
         self._asked = False
         # Estimated bytes of unsolicited error replies in this turn.
@@ -151,13 +148,13 @@ class MbSession(Connection):
         sent = SentHeaders.of(batch)
         reply = BatchReply(self, sent, batch.count)
         waits = type(intent) is Publish and sent.message_id is not None
-        self._unanswered += 1
+        self.note_asked()
         self._door.perform(self.peer, intent, reply.answered, reply.committed if waits else None)
 
     def _call(self, event: mb.SystemCall) -> None:
         self._audit(event)
         call = event.call
-        self._unanswered += 1
+        self.note_asked()
         if isinstance(call, Done | MbRefused):
             self._called(event, call)
         else:
@@ -190,21 +187,6 @@ class MbSession(Connection):
         over = set(range(batch.count)).difference(admitted)
         self.refuse_rows(sent, sorted(over), BusyError("Rate limit exceeded"))
         return batch.keep(admitted) if over else batch
-
-    def note_answered(self) -> None:
-        """Note that one intent has its outcome."""
-        self._unanswered -= 1
-        if self._then and not self._unanswered:
-            then, self._then = self._then, []
-            for call in then:
-                call()
-
-    def when_answered(self, call: Callable[[], None]) -> None:
-        """Call back when all messages received so far have their outcomes; never if the connection ends before."""
-        if self._unanswered:
-            self._then.append(call)
-        else:
-            call()
 
     # ---- flow control ------------------------------------------------------------------------------------------------
 

@@ -10,27 +10,15 @@ from typing import Any
 
 import msgspec
 
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
+from raceway.errors import InvalidValueError
+from raceway.model.intents import CreateQueue
+from raceway.model.subscriptions import parse_start
+from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused, refusal_of
 
 # Bits of `mqMode`: 1 is an ordinary queue, 2 publish/subscribe, 4 temporary; from 6.2 on 8 means RPC and is ignored.
 PUBSUB, TEMPORARY = 2, 4
 # More than any combination of mode bits has; bounds int() on a peer's text.
 _MAX_MODE_DIGITS = 9
-
-
-class CreateQueue(msgspec.Struct, frozen=True):
-    """A queue to create. `mode` is a bit set: publish/subscribe and temporary are used, others ignored. `start`, an
-    extension, is where a durable queue begins: `first`, `last`, an offset, a time."""
-
-    name: str
-    mode: int
-    token: str = ""
-    start: str = ""
-
-    @property
-    def is_pubsub(self) -> bool:
-        """Whether every subscriber gets each message. Bit 2 decides, whatever bit 1 says."""
-        return bool(self.mode & PUBSUB)
 
 
 def read_create_queue(admin: Admin) -> CreateQueue | ZbusRefused:
@@ -48,7 +36,7 @@ def read_create_queue(admin: Admin) -> CreateQueue | ZbusRefused:
 
 
 def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) -> CreateQueue | ZbusRefused:
-    """Check the values."""
+    """Check the values. `start`, an extension, is where a durable queue begins: `first`, `last`, an offset, a time."""
     if not isinstance(name, str) or not name:
         return _bad(admin, "mqName")
     # Clients send the mode as a number or as a string of digits.
@@ -61,7 +49,10 @@ def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) ->
     # Neither a publish/subscribe queue nor a temporary one has a position to begin at.
     if start is not None and (not isinstance(start, str) or mode & (PUBSUB | TEMPORARY)):
         return _bad(admin, "start")
-    return CreateQueue(name, mode, token or "", start or "")
+    try:
+        return CreateQueue(name, mode, token or "", parse_start(start or ""))
+    except InvalidValueError as error:
+        return refusal_of(error, admin.msgid)
 
 
 def _bad(admin: Admin, what: str) -> ZbusRefused:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.peers import Peer
-from raceway.broker.queues.pubsub import PubSubQueue
-from raceway.broker.queues.queue import Queue
-from raceway.broker.queues.table import QueueRecord
-from raceway.errors import QueueKindError, RacewayError
-from raceway.model.security import OWNER, Permission
-from raceway.model.subscriptions import parse_start
+from raceway.broker.view.queues import QueueSummary
+from raceway.errors import QueueKindError, RacewayError, UnauthenticatedError
+from raceway.model.intents import Authorization, Authorize, Credential, Done
+from raceway.model.security import Permission, Principal
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.admin import (
     BrokerReport,
@@ -28,9 +29,10 @@ from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
 from raceway.wires.zbus.listen.tracker import Tracker
 
+CREATE, REPORT = "create_mq", "track_report"
 # Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
 NEEDED: dict[str, Permission] = {
-    "index": "Lookup", "data": "Lookup", "track_sub": "Lookup", "track_report": "ManageBroker",
+    "index": "Lookup", "data": "Lookup", "track_sub": "Lookup", REPORT: "ManageBroker",
 }  # fmt: skip
 
 
@@ -38,68 +40,87 @@ class AdminSession(Protocol):
     """A connection that sends admin commands."""
 
     address: str
-    host: str
-    # Whether the principal of the peer came from a valid token.
-    identified: bool
+    open: bool
 
     @property
     def peer(self) -> Peer: ...
 
     def has_room(self) -> bool: ...
     def write(self, data: bytes) -> None: ...
+    def note_asked(self) -> None: ...
+    def note_answered(self) -> None: ...
 
 
 class Administration:
     """Admin commands. `queue_made` is called for each new queue. Without `serves_queues` this is only a tracker."""
 
     def __init__(
-        self, broker: Broker, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
+        self, door: Door, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
     ) -> None:
-        self._broker = broker
+        self._door = door
         self._settings = listen.zbus
         self._advertised = advertised
         self._console = console
         self.queue_made: Callable[[], None] = lambda: None
-        self.tracker = Tracker(broker.loop)
-        self._methods: dict[str, Callable[[Any, Admin], bytes | None]] = {}
+        self.tracker = Tracker(door.runtime.loop)
+        self._methods: dict[str, Callable[[Any, Admin, Principal], bytes | None]] = {}
         if serves_queues:
-            self._methods |= {"index": self._index, "data": self._data, "create_mq": self._create_mq}
+            self._methods |= {"index": self._index, "data": self._data, CREATE: self._malformed_create}
         else:
             self._methods |= {"index": self._track_index, "data": self._track_data}
         if listen.zbus.tracker:
-            self._methods |= {"track_sub": self._track_sub, "track_report": self._track_report}
+            self._methods |= {"track_sub": self._track_sub, REPORT: self._track_report}
 
-    def perform(self, session: AdminSession, event: Admin) -> bytes | None:
-        """Perform a command and return its reply, or None if there is none or it comes later."""
+    def perform(self, session: AdminSession, event: Admin) -> None:
+        """Perform a command and write its reply, if it has one: to create a queue in the bus, all others here."""
+        session.note_asked()
+        if event.method == CREATE and CREATE in self._methods:
+            wanted = read_create_queue(event)
+            if not isinstance(wanted, ZbusRefused):
+                wanted = msgspec.structs.replace(wanted, maker=session.address, credential=Credential(event.token))
+                self._door.perform(session.peer, wanted, partial(self._created, session, event))
+                return
         method = self._methods.get(event.method)
-        try:
-            if not self._may_administrate(session, event):
-                return zbus.refusal_reply(admin_forbidden(event.msgid))
-            if method is None:
-                return zbus.refusal_reply(method_not_found(event.method, event.msgid))
-            if event.method in NEEDED:
-                self._broker.security.check(session.peer.principal, NEEDED[event.method])
-        except RacewayError as error:
-            return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
-        return method(session, event)
+        # Brokers that report themselves may use the tracker's token.
+        code = self._settings.tracker_token if event.method == REPORT else ""
+        call = Authorize(Credential(event.token, code), NEEDED.get(event.method) if method is not None else None)
+        self._door.perform(session.peer, call, partial(self._authorized, session, event, method))
 
-    def _may_administrate(self, session: AdminSession, event: Admin) -> bool:
-        """Return whether the peer may send admin commands. Raises TooManyFailuresError.
+    def _authorized(
+        self,
+        session: AdminSession,
+        event: Admin,
+        method: Callable[[Any, Admin, Principal], bytes | None] | None,
+        outcome: Authorization | RacewayError,
+    ) -> None:
+        if not session.open:
+            return
+        answer: bytes | None
+        if isinstance(outcome, RacewayError):
+            answer = _refusal(outcome, event)
+        elif method is None:
+            answer = zbus.refusal_reply(method_not_found(event.method, event.msgid))
+        else:
+            answer = method(session, event, outcome.principal)
+        if answer is not None:
+            session.write(answer)
+        session.note_answered()
 
-        A peer with the administrator's token may. Without a configured token everyone may; with security on, the
-        permissions of the principal are checked as well. Brokers that report themselves may use the tracker's token.
-        """
-        security = self._broker.security
-        codes = [security.admin_token]
-        if event.method == "track_report" and security.enabled:
-            codes.append(self._settings.tracker_token)
-        if session.identified or not any(codes):
-            return True
-        if not security.is_administrator(event.token or b"", codes, session.host):
-            return not security.admin_token
-        if security.enabled:
-            session.peer.principal = OWNER
-        return True
+    def _created(self, session: AdminSession, event: Admin, outcome: Done | RacewayError) -> None:
+        """Reply to the creation of a queue, after the commit."""
+        if not session.open:
+            return
+        if isinstance(outcome, RacewayError):
+            session.write(_refusal(outcome, event))
+        else:
+            self.queue_made()
+            self._door.runtime.after_commit(lambda error: session.write(self._time_reply(event, error)))
+        session.note_answered()
+
+    def _time_reply(self, event: Admin, error: RacewayError | None) -> bytes:
+        if error is not None:
+            return _refusal(error, event)
+        return zbus.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
 
     def leave(self, session: AdminSession) -> None:
         """Forget a closed connection."""
@@ -114,71 +135,56 @@ class Administration:
 
     def report(self) -> BrokerReport:
         """Return the description of this bus for `data` and for trackers."""
-        table = {name: self._info(name, record, queue) for name, record, queue in self._broker.queues}
-        return BrokerReport(self._advertised, self._broker.clock_us() // 1000, table)
+        table = {row.name: self._info(row) for row in self._door.view.queues}
+        return BrokerReport(self._advertised, self._door.runtime.clock_us() // 1000, table)
 
-    def _info(self, name: str, record: QueueRecord, queue: Queue | PubSubQueue) -> QueueInfo:
-        consumers = list(queue.consumers)
-        backlog = queue.backlog if isinstance(queue, Queue) else 0
+    def _info(self, row: QueueSummary) -> QueueInfo:
         return QueueInfo(
             broker=self._advertised,
-            name=name,
-            mode=record.mode,
-            creator=record.maker,
-            created_time=record.made_ms,
-            unconsumed_msg_count=backlog,
-            consumer_count=len(consumers),
-            consumer_info_list=tuple(_consumer_info(queue, consumer) for consumer in consumers),
-            load_factor=backlog / (len(consumers) or 1),
+            name=row.name,
+            mode=row.mode,
+            creator=row.maker,
+            created_time=row.made_ms,
+            unconsumed_msg_count=row.backlog,
+            consumer_count=len(row.consumers),
+            consumer_info_list=tuple(
+                ConsumerInfo(each.address, "armed" if each.armed else "idle", each.topics) for each in row.consumers
+            ),
+            load_factor=row.backlog / (len(row.consumers) or 1),
         )
 
-    def _index(self, session: AdminSession, event: Admin) -> bytes:
-        return zbus.page(event.msgid, render_page(self.report(), self._broker, self._console))
+    def _index(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
+        return zbus.page(event.msgid, render_page(self.report(), self._door.view, self._console))
 
-    def _data(self, session: AdminSession, event: Admin) -> bytes:
+    def _data(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
         return zbus.json_reply(event.msgid, self.encode_report())
 
-    def _create_mq(self, session: AdminSession, event: Admin) -> bytes | None:
-        """Create a queue. The reply is sent after the commit."""
-        wanted = read_create_queue(event)
-        if isinstance(wanted, ZbusRefused):
-            return zbus.refusal_reply(wanted)
-        try:
-            self._broker.security.check(session.peer.principal, "ManageTopic", wanted.name)
-            start = parse_start(wanted.start)
-            self._broker.queues.create(session.peer, session.address, wanted.name, wanted.mode, wanted.token, start)
-        except QueueKindError:
-            return zbus.refusal_reply(kind_mismatch(event))
-        except RacewayError as error:
-            return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
-        self.queue_made()
-        self._broker.journal.after_commit(lambda error: session.write(self._time_reply(event.msgid, error)))
-        return None
+    def _malformed_create(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
+        refused = read_create_queue(event)
+        assert isinstance(refused, ZbusRefused)
+        return zbus.refusal_reply(refused)
 
-    def _time_reply(self, msgid: bytes | None, error: RacewayError | None) -> bytes:
-        if error is not None:
-            return zbus.refusal_reply(zbus.refusal_of(error, msgid))
-        return zbus.reply(200, msgid, b"%d" % (self._broker.clock_us() // 1000))
-
-    def _track_sub(self, session: AdminSession, event: Admin) -> bytes:
-        security, principal = self._broker.security, session.peer.principal
+    def _track_sub(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
+        permissions = self._door.view.permissions
 
         def may_follow() -> bool:
-            return not security.enabled or security.allows(principal, "Lookup", None)
+            return not permissions.enabled or permissions.allows(principal, "Lookup", None)
 
         return zbus.json_reply(event.msgid, self.tracker.subscribe(session, may_follow))
 
-    def _track_report(self, session: AdminSession, event: Admin) -> None:
+    def _track_report(self, session: AdminSession, event: Admin, principal: Principal) -> None:
         self.tracker.take_report(event.body)
 
-    def _track_index(self, session: AdminSession, event: Admin) -> bytes:
+    def _track_index(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
         return zbus.page(event.msgid, render_tracker_page(self._advertised, self.tracker.table))
 
-    def _track_data(self, session: AdminSession, event: Admin) -> bytes:
+    def _track_data(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
         return zbus.json_reply(event.msgid, self.tracker.encode())
 
 
-def _consumer_info(queue: Queue | PubSubQueue, consumer: Any) -> ConsumerInfo:
-    status = "armed" if queue.is_armed(consumer) else "idle"
-    topics = tuple(queue.topics_of(consumer)) if isinstance(queue, PubSubQueue) else None
-    return ConsumerInfo(consumer.address, status, topics)
+def _refusal(error: RacewayError, event: Admin) -> bytes:
+    if type(error) is UnauthenticatedError:
+        return zbus.refusal_reply(admin_forbidden(event.msgid))
+    if isinstance(error, QueueKindError):
+        return zbus.refusal_reply(kind_mismatch(event))
+    return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))

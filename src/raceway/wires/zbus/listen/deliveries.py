@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from raceway.broker.queues.queue import Entry, Queue
 from raceway.model.envelope import ZBUS, Batch
 from raceway.net.runtime import Clock
 from raceway.wires.zbus.codec import receiver as zbus
@@ -30,12 +29,13 @@ class HeadCache:
         self._advertised = advertised
         self._known: tuple[Batch, bytes | None, DeliveryHead] | None = None
 
-    def of(self, batch: Batch, row: int, reply_to: bytes | None, mq: bytes) -> DeliveryHead:
+    def of(self, batch: Batch, row: int, reply_to: bytes | None, queue: str) -> DeliveryHead:
         """Return the head for one row. Rows of one batch with the same topic are in the same queue."""
         known = self._known
         if known is not None and known[0] is batch and known[1] == reply_to:
             return known[2]
         cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
+        mq = queue.encode()
         topic = None if batch.item("wire", row) == ZBUS else mq
         sent = msgspec.structs.replace(
             sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
@@ -54,22 +54,28 @@ class Unsent:
     """Deliveries in the transport's buffer. They count as taken when they were written to the socket.
 
     `has_left` returns whether the buffer is empty. The buffer of a broken transport is empty too, before
-    `connection_lost` is called: deliveries do not count as taken then.
+    `connection_lost` is called: deliveries do not count as taken then. `confirm` is given those that were taken.
     """
 
     def __init__(
-        self, clock: Clock, transport: asyncio.Transport, has_left: Callable[[], bool], longest_s: float
+        self,
+        clock: Clock,
+        transport: asyncio.Transport,
+        has_left: Callable[[], bool],
+        longest_s: float,
+        confirm: Callable[[list[tuple[str, int]]], None],
     ) -> None:
         self._clock = clock
         self._transport = transport
         self._has_left = has_left
         self._longest_s = longest_s
-        self._entries: list[tuple[Queue, Entry]] = []
+        self._confirm = confirm
+        self._entries: list[tuple[str, int]] = []
         self._looks_again = False
         self._look_s = LOOK_AGAIN_S
 
-    def add(self, queue: Queue, entry: Entry) -> None:
-        self._entries.append((queue, entry))
+    def add(self, queue: str, offset: int) -> None:
+        self._entries.append((queue, offset))
 
     def clear(self) -> None:
         self._entries.clear()
@@ -80,9 +86,8 @@ class Unsent:
             return
         if self._has_left():
             taken, self._entries = self._entries, []
-            for queue, entry in taken:
-                queue.taken(entry.offset)
             self._look_s = LOOK_AGAIN_S
+            self._confirm(taken)
         elif not self._looks_again:
             self._looks_again = True
             self._clock.call_later(self._look_s, self._look_again)

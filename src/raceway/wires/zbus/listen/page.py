@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from raceway import __version__
-from raceway.broker.broker import Broker
+from raceway.broker.view import View
 from raceway.wires.zbus.codec.admin import PUBSUB, BrokerReport, QueueInfo, TrackTable
 
 _STYLE = (
@@ -18,16 +18,16 @@ _STYLE = (
 )
 
 
-def render_page(report: BrokerReport, broker: Broker, console: str) -> bytes:
+def render_page(report: BrokerReport, view: View, console: str) -> bytes:
     """Render queues with their backlog and consumers, and the rates of the last second."""
     rows = "".join(_queue_row(info) for info in report.mq_table.values())
     if not rows:
         rows = "<tr><td colspan=6>No queues yet. Create one with <code>cmd=admin&amp;&amp;method=create_mq</code>.</tr>"
-    rate = broker.meter.rate
+    rate = view.rate
     return _whole(
         report.broker,
         f"<p>{rate('router.publish')} messages, {rate('router.request')} requests and {rate('router.response')} "
-        f'answers in the last second; {len(broker.peers)} connections. <a href="{escape(console)}">Console</a></p>'
+        f'answers in the last second; {len(view.peers)} connections. <a href="{escape(console)}">Console</a></p>'
         "<table><thead><tr><th>queue<th>kind<th class=n>waiting<th class=n>consumers<th>creator<th>created</tr></thead>"
         f"<tbody>{rows}</tbody></table>",
     )

@@ -1,0 +1,116 @@
+"""The client of a zbus connection, as the broker sees it: everything that is delivered to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from raceway import config
+from raceway.broker.door import Door
+from raceway.broker.peers import Pending, Responder
+from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
+from raceway.broker.queues.table import QueueResponder
+from raceway.errors import ForbiddenError, RacewayError
+from raceway.model.envelope import ZBUS, Batch
+from raceway.model.intents import ConfirmDeliveries
+from raceway.net.connection import Connection
+from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec.encode import queue_forbidden, sent_of
+from raceway.wires.zbus.codec.receiver import ZbusRefused
+from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
+
+
+class ZbusPeer(QueueConsumer):
+    """It does not subscribe; publish/subscribe queues do it for their consumers.
+
+    Messages of queues count as delivered when their bytes were written to the socket; if the connection breaks before
+    that, they return to the front of their queue.
+    """
+
+    wire: ClassVar[bytes] = ZBUS
+
+    def __init__(self, door: Door, connection: Connection, settings: config.ZbusWire, advertised: bytes) -> None:
+        super().__init__(connection.id, connection.connected_us)
+        self.host, self.network, self.last_heard = connection.host, connection.network, connection.heard_us
+        self.address, self.producer = connection.address, connection.address.encode()
+        self._door, self._connection, self._advertised = door, connection, advertised
+        self._timeout_ms = settings.request_timeout_ms
+        self._heads = HeadCache(advertised)
+        self._unsent = Unsent(
+            door.runtime.loop, connection.transport, connection.idle, settings.sweep_ms / 1000, self._confirm
+        )
+        # Its requests that want no answer.
+        self.silent: set[bytes] = set()
+
+    @property
+    def is_behind(self) -> bool:
+        return self._door.view.queues.is_behind(self)
+
+    def has_room(self) -> bool:
+        return not self._connection.is_full
+
+    def refuse(self, refused: ZbusRefused) -> None:
+        self._door.count_error(self)
+        self._connection.write(zbus.refusal_reply(refused))
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
+        """Return the timeout of a request: none for a queue, the configured one for a service of another wire."""
+        return None if isinstance(responder, QueueResponder) else self._timeout_ms
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        if request.message_id in self.silent:
+            self.silent.discard(request.message_id)
+            return
+        head = zbus.delivery_head(sent_of(batch, row, self._advertised))
+        status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
+        self._connection.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        if request.message_id in self.silent:
+            self.silent.discard(request.message_id)
+            return
+        self.refuse(zbus.refusal_of(error, request.message_id))
+
+    # ---- queues ------------------------------------------------------------------------------------------------------
+
+    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None:
+        batch, row, request = entry.batch, entry.row, entry.request
+        if request is None or request.name is None:
+            reply_to, raw_id = batch.item("reply_to", row), batch.item("message_id", row)
+        else:
+            reply_to, raw_id = request.name
+        self._write_delivery(ticket, batch, row, raw_id, reply_to, queue)
+        self._unsent.add(queue, entry.offset)
+
+    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
+        batch, row = copy
+        self._write_delivery(ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue)
+
+    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
+        head = zbus.delivery_head(sent_of(answer.batch, 0, self._advertised))
+        self._connection.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        self.refuse(queue_forbidden(queue.encode(), ticket))
+
+    def _write_delivery(
+        self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: str
+    ) -> None:
+        head = self._heads.of(batch, row, reply_to, mq)
+        tail = zbus.delivery_tail(raw_id, head, batch.item("payload", row))
+        self._connection.write(zbus.delivery(ticket, head.status, tail))
+
+    def _confirm(self, deliveries: list[tuple[str, int]]) -> None:
+        self._door.perform(self, ConfirmDeliveries(deliveries))
+
+    # ---- called by the session ---------------------------------------------------------------------------------------
+
+    def note_flushed(self) -> None:
+        """Confirm what has left since the last call, and forget the last head."""
+        self._heads.forget()
+        self._unsent.note_taken()
+
+    def lose(self) -> None:
+        """Confirm no more deliveries: the connection is closed."""
+        self._unsent.clear()
