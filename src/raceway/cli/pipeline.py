@@ -313,12 +313,9 @@ def compact(
 
     lake = open_files(chosen.folders, chosen.settings, chosen.extra)
     check_tables(chosen)
-    lock = FolderLock(chosen.folders.root)
-    try:
+    with FolderLock(chosen.folders.root):
         compaction.finish(lake)
         done = compaction.compact(lake, rows)
-    finally:
-        lock.release()
     cli.show(done, {"table": "table", ">parts before": "old", ">parts now": "new", ">rows moved": "rows"})
 
 
@@ -374,8 +371,7 @@ def reset(
     from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
-    lock = FolderLock(chosen.folders.root)
-    try:
+    with FolderLock(chosen.folders.root):
         if table == CHECKPOINT:
             resetting.reset_checkpoint(chosen.folders)
         elif table == NOTES:
@@ -384,6 +380,4 @@ def reset(
             note(f"{len(damaged)} damaged notes removed; tables to recompute: {', '.join(anew) or 'none'}")
         else:
             resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
-    finally:
-        lock.release()
     cli.tell({"reset": table}, f"{table} is reset; `raceway pipeline run --once` recomputes it")
