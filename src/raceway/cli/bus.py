@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
-from raceway.errors import ConnectionLostError, RemoteError
+from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
 from raceway.server.running import maybe_running
+
+if TYPE_CHECKING:
+    from raceway.journal.read.reader import Reader
 
 URL_VARIABLE = "RACEWAY_URL"
 CONSOLE_S = 5.0
@@ -124,6 +127,18 @@ def _blocked(topic: str, name: str, offset: int, reason: str) -> str:
         f"`raceway replay {topic} {name} --from {offset + 1}` skips it, "
         f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` copies it"
     )
+
+
+def open_journal(folder: Path) -> Reader:
+    """Open the journal in the folder. Ends the command if there is none."""
+    from raceway.journal.read.reader import Reader
+
+    try:
+        return Reader(folder)
+    except FormatVersionError:
+        raise
+    except JournalError as error:
+        fail(f"{error}: name the folder of a journal with --data DIR")
 
 
 def _call(
