@@ -48,7 +48,6 @@ ELSEWHERE = {
     # Figures of all tables together, on the same rows.
     "pipeline/test_figures.py": "pipeline/transforms/service_graph pipeline/transforms/topic_stats",
     # Commands, with a bus.
-    "cli/test_doctor.py": "cli/blocked",
     "cli/test_rejected.py": "web/rejected",
     "cli/test_pipeline.py": "cli/pipeline_options",
     "cli/test_up.py": "server/beside",
@@ -94,7 +93,6 @@ ELSEWHERE = {
     "end_to_end/test_console_api.py": "web/answers web/asking web/health",
     "end_to_end/test_schema_registry.py": "web/registry web/registry_form",
     "end_to_end/test_schemas.py": "web/schemas",
-    "one_bus/test_danube_joins.py": "cli/replay",
 }
 COVERED = {module: tests for tests, modules in ELSEWHERE.items() for module in modules.split()}
 

@@ -18,11 +18,10 @@ from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.queues import queue_app
 from raceway.cli.rejected import rejected_app
-from raceway.cli.replay import replay
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve, track, up
-from raceway.cli.subscriptions import subscription_app
+from raceway.cli.subscriptions import replay, subscription_app
 from raceway.cli.trace import trace
 from raceway.errors import RacewayError
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
-from raceway.errors import ConnectionLostError, RemoteError
+from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
 from raceway.server.running import maybe_running
+
+if TYPE_CHECKING:
+    from raceway.journal.read.reader import Reader
 
 URL_VARIABLE = "RACEWAY_URL"
 CONSOLE_S = 5.0
@@ -108,6 +111,34 @@ def read_metrics(url: str) -> dict[str, float]:
     lines = _call(url, "/metrics")[1].decode().splitlines()
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs}
+
+
+def blocked_subscriptions(url: str) -> Iterator[str]:
+    """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
+    for row in list_all(url, "/api/subscriptions/named", "subscriptions"):
+        if row["blocked_at"] is not None:
+            yield _blocked(row["topic"], row["name"], row["blocked_at"], row["blocked_by"])
+
+
+def _blocked(topic: str, name: str, offset: int, reason: str) -> str:
+    why = f" ({reason})" if reason else ""
+    return (
+        f"subscription {name} of {topic} is blocked by the message at offset {offset}, which failed too often{why}: "
+        f"`raceway replay {topic} {name} --from {offset + 1}` skips it, "
+        f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` copies it"
+    )
+
+
+def open_journal(folder: Path) -> Reader:
+    """Open the journal in the folder. Ends the command if there is none."""
+    from raceway.journal.read.reader import Reader
+
+    try:
+        return Reader(folder)
+    except FormatVersionError:
+        raise
+    except JournalError as error:
+        fail(f"{error}: name the folder of a journal with --data DIR")
 
 
 def _call(

@@ -16,7 +16,6 @@ import typer
 
 from raceway import config
 from raceway.cli import bus, options
-from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
 from raceway.server.running import Running, maybe_running
@@ -141,7 +140,7 @@ def _bus(folder: Path, running: Running | None) -> Iterator[Finding]:
             yield Finding("warning", "readiness", warning)
         yield from _figures(bus.read_metrics(running.urls["console"]))
         yield from (
-            Finding("bad", "subscription", sentence) for sentence in blocked_subscriptions(running.urls["console"])
+            Finding("bad", "subscription", sentence) for sentence in bus.blocked_subscriptions(running.urls["console"])
         )
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from raceway.cli import options, output
+from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
-from raceway.errors import FormatVersionError, JournalError
 from raceway.model.text import printable, shortened
 from raceway.server.running import maybe_running
 
@@ -60,7 +59,7 @@ def info(
     """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
     from raceway.journal.query.inspect import survey
 
-    _open(cli.folder).close()
+    bus.open_journal(cli.folder).close()
     found = survey(cli.folder, top)
     running = maybe_running(cli.folder)
     pid = running.pid if running else None
@@ -137,7 +136,7 @@ def verify(
     from raceway.journal.integrity.verify import verify as verify_folder
 
     os.nice(19)
-    _open(cli.folder).close()
+    bus.open_journal(cli.folder).close()
     with output.progress("checking", folder_size(cli.folder)) as bar:
         task = bar.task_ids[0]
         verdict = verify_folder(cli.folder, repair=repair, advance=lambda size: bar.advance(task, size))
@@ -202,7 +201,7 @@ def dump(
     if target is not None and target.exists():
         fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
     os.nice(19)
-    reader = _open(cli.folder)
+    reader = bus.open_journal(cli.folder)
     if form is Format.TABLE and limit is None:
         limit = TABLE_ROWS
     first = reader.first_position() if start is None else start
@@ -310,7 +309,7 @@ def read(
         fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
     if offset is not None and topic is None:
         fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
-    reader = _open(cli.folder)
+    reader = bus.open_journal(cli.folder)
     row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
     if cli.as_json:
         print_json(document(row))
@@ -360,18 +359,6 @@ def _hex_lines(payload: bytes) -> list[str]:
 
 
 # ---- shared ---------------------------------------------------------------------------------------------------------
-
-
-def _open(folder: Path) -> Reader:
-    """Open the journal in the folder. Ends the command if there is none."""
-    from raceway.journal.read.reader import Reader
-
-    try:
-        return Reader(folder)
-    except FormatVersionError:
-        raise
-    except JournalError as error:
-        fail(f"{error}: name the folder of a journal with --data DIR")
 
 
 def _positions(first: int, last: int) -> str:

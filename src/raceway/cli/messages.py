@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import RacewayError, RemoteError
 from raceway.model.text import printable
@@ -363,7 +362,7 @@ def topics(cli: ClientOptions) -> None:
         cli.show(stored, {"topic": "topic", ">first offset": "first", ">next offset": "next"}, "Stored")
     columns = {"pattern": "pattern", "kind": "kind", "by": lambda row: ", ".join(row["subscribers"])}
     cli.show(subscribed, columns, "Subscribed", document={"stored": stored, "subscribed": subscribed})
-    for sentence in blocked_subscriptions(console) if console and not cli.as_json else ():
+    for sentence in bus.blocked_subscriptions(console) if console and not cli.as_json else ():
         output.complain(sentence)
 
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raceway.cli import options, output
+from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
-from raceway.errors import JournalError
 from raceway.model.text import shortened
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run(
     once.
     """
     chosen = cli.choose(trigger_s=trigger, max_records=max_records)
-    _check_journal(chosen)
+    bus.open_journal(chosen.folders.data).close()
     from raceway.pipeline import registry
     from raceway.pipeline.jobs import Job, Order
     from raceway.pipeline.opening import open_lake
@@ -83,15 +82,6 @@ def run(
         lake.spark.stop()
     if not cli.as_json:
         _print_progress(final)
-
-
-def _check_journal(chosen: Chosen) -> None:
-    from raceway.journal.read.reader import Reader
-
-    try:
-        Reader(chosen.folders.data).close()
-    except JournalError as error:
-        fail(f"{error}: name the folder of a journal with --data DIR")
 
 
 def _stop_on_signals(stop: Any) -> None:
@@ -247,7 +237,7 @@ def verify(
     Ends with status 1 if anything is missing, duplicated or different.
     """
     chosen = cli.choose()
-    _check_journal(chosen)
+    bus.open_journal(chosen.folders.data).close()
     from raceway.pipeline import verify as verification
     from raceway.pipeline.opening import open_files, open_lake
     from raceway.pipeline.query import open_tables
@@ -313,12 +303,9 @@ def compact(
 
     lake = open_files(chosen.folders, chosen.settings, chosen.extra)
     check_tables(chosen)
-    lock = FolderLock(chosen.folders.root)
-    try:
+    with FolderLock(chosen.folders.root):
         compaction.finish(lake)
         done = compaction.compact(lake, rows)
-    finally:
-        lock.release()
     cli.show(done, {"table": "table", ">parts before": "old", ">parts now": "new", ">rows moved": "rows"})
 
 
@@ -374,8 +361,7 @@ def reset(
     from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
-    lock = FolderLock(chosen.folders.root)
-    try:
+    with FolderLock(chosen.folders.root):
         if table == CHECKPOINT:
             resetting.reset_checkpoint(chosen.folders)
         elif table == NOTES:
@@ -384,6 +370,4 @@ def reset(
             note(f"{len(damaged)} damaged notes removed; tables to recompute: {', '.join(anew) or 'none'}")
         else:
             resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
-    finally:
-        lock.release()
     cli.tell({"reset": table}, f"{table} is reset; `raceway pipeline run --once` recomputes it")

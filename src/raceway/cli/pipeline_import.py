@@ -90,8 +90,7 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
     from raceway.pipeline.opening import keep_format, open_lake
     from raceway.pipeline.recompute import refresh
 
-    lock = FolderLock(chosen.folders.root)
-    try:
+    with FolderLock(chosen.folders.root):
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
         try:
             keep_format(chosen.folders, chosen.settings.format)
@@ -102,5 +101,3 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
             refresh(lake)
         finally:
             lake.spark.stop()
-    finally:
-        lock.release()

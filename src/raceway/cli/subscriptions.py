@@ -1,4 +1,4 @@
-"""`raceway subscription …`: durable subscriptions, over the console port."""
+"""`raceway subscription …` and `raceway replay`: durable subscriptions, over the console port."""
 
 from __future__ import annotations
 
@@ -67,6 +67,33 @@ def list_subscriptions(
         "state": lambda row: "" if row["blocked_at"] is None else f"blocked at offset {row['blocked_at']}",
     }  # fmt: skip
     cli.show([row for row in every if topic in (None, row["topic"])], columns, "Subscriptions")
+
+
+def replay(
+    cli: options.OverConsole,
+    topic: Topic,
+    subscription: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBSCRIPTION]", help="Danube subscription of the topic. Default: its zbus queue."),
+    ] = None,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="`first`, `end`, or an offset; for partitions one each, separated by commas.",
+        ),
+    ] = "first",
+) -> None:
+    """Deliver messages of a topic again: move its subscription or queue to another position."""
+    found = cli.ask("/api/replay", "POST", {"topic": topic, "subscription": subscription, "from": begin})
+    if cli.as_json:
+        output.print_json(found)
+        return
+    what = "the queue" if subscription is None else f"subscription {subscription}"
+    typer.echo(f"{what} of {topic} continues from {found['from']}")
+    for gap in found.get("gaps", ()):
+        output.note(f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not be delivered")
 
 
 @dataclass(kw_only=True)

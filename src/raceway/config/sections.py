@@ -11,6 +11,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+__all__ = [
+    "KIB", "MIB", "AttachedServiceSettings", "BrokerSettings", "Config", "DanubeWire", "Dial", "FailureDefaults",
+    "GrpcWire", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "MbWire", "PipelineSettings", "Retention",
+    "SchemaSettings", "Section", "SecuritySettings", "Seneca", "SenecaWire", "Subscriptions", "Telemetry",
+    "TopicLimits", "ZbusWire",
+]  # fmt: skip
+
 KIB, MIB = 1024, 1024 * 1024
 
 Port = Annotated[int, Meta(ge=0, le=65535)]

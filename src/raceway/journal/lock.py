@@ -11,6 +11,7 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from raceway.errors import LockedError
 from raceway.journal.files import Files
@@ -22,7 +23,8 @@ _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
 
 class FolderLock:
-    """Lock held from construction until `release`. Raises LockedError if it is held already, also by this process."""
+    """Lock held from construction until `release`, or to the end of a `with` block. Raises LockedError if it is held
+    already, also by this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder_path = folder
@@ -39,6 +41,12 @@ class FolderLock:
         with suppress(OSError):  # a full disk: the lock counts, the process id in it is only informative
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def maybe_lost(self) -> str | None:
         """Return what was removed or replaced since it was locked; None if nothing was."""

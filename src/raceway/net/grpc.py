@@ -32,16 +32,8 @@ from raceway.net.timers import TICK_MS, TimerWheel
 log = structlog.get_logger("raceway.listen")
 
 __all__ = [
-    "Call",
-    "CallHead",
-    "GrpcGate",
-    "GrpcSession",
-    "GrpcTcp",
-    "Methods",
-    "RequestStream",
-    "ServerStream",
-    "Status",
-]
+    "Call", "CallHead", "GrpcGate", "GrpcSession", "GrpcTcp", "Methods", "RequestStream", "ServerStream", "Status",
+]  # fmt: skip
 
 # Opaque data of our PING frames, 8 octets (RFC 9113, 6.7).
 KEEPALIVE = b"raceway!"

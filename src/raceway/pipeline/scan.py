@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from raceway.config import MIB
 from raceway.errors import MissingRowsError
 from raceway.journal.contract import Damage
+from raceway.journal.query.search import position_at
 from raceway.journal.read.reader import Reader
-from raceway.model.topics import matches
+from raceway.journal.read.rows import grouped, of_topics
 from raceway.wires.captures.columns import as_bronze, journal_columns
 
 # A bus that commits each message alone writes blocks of one row; Spark needs thousands per batch.
@@ -92,7 +93,7 @@ class Selection:
             if pc.any(pc.equal(kinds, "control")).as_py():
                 yield pc.fill_null(pc.not_equal(kinds, "control"), True)
         if self.topics:
-            yield _is_in(batch.column("topic"), self._matching(batch.column("topic")))
+            yield of_topics(batch.column("topic"), self.topics)
         if self.exact_topics is not None:
             yield _is_in(batch.column("topic"), self.exact_topics)
         if self.wires:
@@ -103,13 +104,6 @@ class Selection:
             yield pc.greater_equal(batch.column("time_us"), pa.scalar(self.from_us, pa.int64()))
         if self.until_us is not None:
             yield pc.less_equal(batch.column("time_us"), pa.scalar(self.until_us, pa.int64()))
-
-    def _matching(self, topics: pa.Array) -> list[str]:
-        return [
-            topic
-            for topic in pc.unique(topics).to_pylist()
-            if topic is not None and any(topic == pattern or matches(pattern, topic) for pattern in self.topics)
-        ]
 
 
 def _common(known: frozenset[str] | None, more: Iterable[str] | None) -> frozenset[str] | None:
@@ -179,40 +173,14 @@ def _holes(sequences: pa.Array) -> list[Gap]:
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
     """Concatenate batches up to a number of rows or bytes; never yields an empty one."""
-    waiting: list[pa.RecordBatch] = []
-    have_rows = have_bytes = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            have_rows, have_bytes = have_rows + batch.num_rows, have_bytes + batch.nbytes
-        if have_rows >= rows or have_bytes >= size:
-            yield from _joined(waiting)
-            waiting, have_rows, have_bytes = [], 0, 0
-    yield from _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2:
-        return batches
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+    for group in grouped(batches, rows, size):
+        yield from group if len(group) == 1 else pa.Table.from_batches(group).combine_chunks().to_batches()
 
 
 def first_at(reader: Reader, time_us: int) -> int:
-    """The first position whose `time_us` is not earlier than this; the position after the last one if there is none.
-
-    Times never decrease along positions, so only one segment has to be read.
-    """
-    end = reader.committed() + 1
+    """The first position whose `time_us` is not earlier than this; the position after the last one if there is none."""
     reader.follow()
-    for segment in reader.segments():
-        if segment.time_range_us[1] < time_us:
-            continue
-        for batch in reader.read(segment.first, min(segment.last + 1, end), ["sequence", "time_us"]):
-            later = pc.indices_nonzero(pc.greater_equal(batch.column("time_us"), pa.scalar(time_us, pa.int64())))
-            if len(later):
-                return int(batch.column("sequence")[later[0].as_py()].as_py())
-    return end
+    return position_at(reader.read, reader.first_position(), reader.committed() + 1, time_us)
 
 
 def within_bytes(reader: Reader, span: PositionSpan, limit: int) -> int:

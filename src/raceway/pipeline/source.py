@@ -53,6 +53,7 @@ from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
 # Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
 LEAST_ROWS, MOST_ROWS = 4_096, 500_000
+_AT_LEAST, _AT_MOST = (GreaterThan, GreaterThanOrEqual), (LessThan, LessThanOrEqual)
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -148,39 +149,19 @@ class PushingReader(JournalReader):
             yield each
 
     def _remember(self, each: Filter) -> None:
-        match each:
-            case EqualTo(attribute=("topic",), value=str(name)):
-                self.selection = self.selection.narrowed(topics=[name])
-            case In(attribute=("topic",), value=values):
-                self.selection = self.selection.narrowed(topics=[str(value) for value in values if value is not None])
-            case EqualTo(attribute=("wire",), value=str(name)):
-                self.selection = self.selection.narrowed(wires=[name])
-            case In(attribute=("wire",), value=values):
-                self.selection = self.selection.narrowed(wires=[str(value) for value in values if value is not None])
-            case EqualTo(attribute=("time" | "time_us",), value=value) if (at := _maybe_us(value)) is not None:
-                self.selection = self.selection.since(at).until(at)
-            case (
-                GreaterThan(attribute=("time" | "time_us",), value=value)
-                | GreaterThanOrEqual(attribute=("time" | "time_us",), value=value)
-            ) if (at := _maybe_us(value)) is not None:
-                self.selection = self.selection.since(at)
-            case (
-                LessThan(attribute=("time" | "time_us",), value=value)
-                | LessThanOrEqual(attribute=("time" | "time_us",), value=value)
-            ) if (at := _maybe_us(value)) is not None:
-                self.selection = self.selection.until(at)
-            case EqualTo(attribute=("sequence",), value=int(position)):
-                self._between(position, position + 1)
-            case (
-                GreaterThan(attribute=("sequence",), value=int(position))
-                | GreaterThanOrEqual(attribute=("sequence",), value=int(position))
-            ):
-                self._between(position, sys.maxsize)
-            case (
-                LessThan(attribute=("sequence",), value=int(position))
-                | LessThanOrEqual(attribute=("sequence",), value=int(position))
-            ):
-                self._between(0, position + 1)
+        if not isinstance(each, (EqualTo, In, *_AT_LEAST, *_AT_MOST)) or len(each.attribute) != 1:
+            return
+        (name,), value = each.attribute, each.value
+        # The exact bound does not matter: Spark filters again.
+        at_least, at_most = isinstance(each, (EqualTo, *_AT_LEAST)), isinstance(each, (EqualTo, *_AT_MOST))
+        if name in ("topic", "wire") and isinstance(each, (EqualTo, In)):
+            values = [str(one) for one in (value if isinstance(each, In) else [value]) if one is not None]
+            self.selection = self.selection.narrowed(**{f"{name}s": values})
+        elif name in ("time", "time_us") and (at := _maybe_us(value)) is not None:
+            self.selection = self.selection.since(at) if at_least else self.selection
+            self.selection = self.selection.until(at) if at_most else self.selection
+        elif name == "sequence" and isinstance(value, int):
+            self._between(value if at_least else 0, value + 1 if at_most else sys.maxsize)
 
     def _between(self, at_least: int, below: int) -> None:
         self.at_least, self.below = max(self.at_least, at_least), min(self.below, below)

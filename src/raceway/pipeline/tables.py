@@ -142,6 +142,11 @@ def time_buckets(times: pa.ChunkedArray, minutes: int) -> list[str]:
     return [datetime.fromtimestamp(span * 60 * minutes, UTC).strftime("%Y%m%dT%H%M") for span in spans]
 
 
+def own_time(minutes: int) -> Feeds:
+    """`feeds` of tables whose rows are in the bucket of the time of their input."""
+    return lambda _, rows: time_buckets(rows.column("time"), minutes)
+
+
 def own_position(_: str, rows: pa.Table) -> list[str]:
     """`feeds` of tables whose rows are in the bucket of their own position."""
     if not rows.num_rows:

@@ -13,18 +13,16 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
-
 from raceway.broker.view import View
 from raceway.errors import BusyError
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, SearchedRows
+from raceway.journal.contract import SearchedRows
 from raceway.journal.read.reader import Reader
 
 T = TypeVar("T")
@@ -94,26 +92,9 @@ class _Files:
     """A journal read from its folder. `committed` does not change during one query."""
 
     def __init__(self, folder: Path) -> None:
-        self._reader = Reader(folder)
+        self._reader = reader = Reader(folder)
+        self.first_position, self.read, self.read_topic = reader.first_position, reader.read, reader.read_topic
         self.committed = -1
-
-    def first_position(self) -> int:
-        return self._reader.first_position()
-
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        return self._reader.read(start, stop, columns)
-
-    def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        return self._reader.read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def refresh(self) -> None:
         self.committed = self._reader.committed()

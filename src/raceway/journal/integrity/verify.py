@@ -10,8 +10,8 @@ rows (`repaired`: nothing is lost); rows are lost (`lost`), with their positions
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -97,7 +97,7 @@ class Verdict(msgspec.Struct, kw_only=True):
         return "repaired" if self.damage else "good"
 
 
-def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None] | None = None) -> Verdict:
+def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None] = lambda _: None) -> Verdict:
     """Check everything. `advance` is called with the bytes done; `folder_size` tells how many there will be.
 
     Raises JournalError if there is no journal, FormatVersionError if a newer release wrote it, LockedError if it is to
@@ -105,8 +105,9 @@ def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None]
     """
     begin = time.monotonic()
     Reader(folder).close()  # raises before a lock file is created where there is no journal
-    with _locked(folder) if repair else _unlocked():
-        verdict = _Verification(folder, repair, advance or _ignore).run()
+    # Checking alone needs no lock: it does not disturb a running bus.
+    with FolderLock(folder) if repair else nullcontext():
+        verdict = _Verification(folder, repair, advance).run()
     verdict.seconds = round(time.monotonic() - begin, 3)
     return verdict
 
@@ -114,26 +115,6 @@ def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None]
 def folder_size(folder: Path) -> int:
     """Return the bytes of all files that `verify` reads."""
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (BLOCKS, PARQUET))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder."""
-    lock = FolderLock(folder)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _unlocked() -> Iterator[None]:
-    """Hold no lock: checking does not disturb a running bus."""
-    yield
-
-
-def _ignore(size: int) -> None:
-    """Ignore progress."""
 
 
 def _ignore_rows(group: pa.Table) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raceway.errors import JournalError
 from raceway.journal.contract import Damage, Segment
@@ -21,11 +20,11 @@ from raceway.journal.identity import maybe_read_identity
 from raceway.journal.integrity.checksum import maybe_unprotect
 from raceway.journal.read.catalogue import BLOCKS, HELD, PARQUET
 from raceway.journal.read.reader import Reader
+from raceway.journal.read.rows import of_topic
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.state import maybe_decode_snapshot
 from raceway.journal.write.active import snapshot_paths
-from raceway.model.topics import has_wildcard, matches
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +159,7 @@ def select_rows(
     """Yield rows from position `start` (None: the first one left) until `stop`, of topics that match `topic`."""
     left = limit
     for batch in reader.read(reader.first_position() if start is None else start, stop):
-        found = batch if topic is None else _of_topics(batch, topic)
+        found = batch if topic is None else batch.filter(of_topic(batch.column("topic"), topic))
         if left is not None:
             found = found.slice(0, left)
             left -= found.num_rows
@@ -168,15 +167,6 @@ def select_rows(
             yield found
         if left is not None and left <= 0:
             return
-
-
-def _of_topics(batch: pa.RecordBatch, pattern: str) -> pa.RecordBatch:
-    """Return the rows whose topic matches a pattern."""
-    if not has_wildcard(pattern):
-        return batch.filter(pc.equal(batch.column("topic"), pattern))
-    # A batch has few distinct topics: match each once, then select rows by equality.
-    chosen = [topic for topic in pc.unique(batch.column("topic")).to_pylist() if topic and matches(pattern, topic)]
-    return batch.filter(pc.is_in(batch.column("topic"), pa.array(chosen, pa.string())))
 
 
 def row_at(reader: Reader, position: int) -> dict[str, Any]:

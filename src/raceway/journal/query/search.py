@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from raceway.errors import MalformedError, TrimmedError
 from raceway.journal.contract import SearchedRows
-from raceway.model.topics import has_wildcard, matches
+from raceway.journal.read.rows import grouped, of_topic
 
 # The first window is small, because most searches are for recent rows; then they double.
 FIRST_WINDOW, LARGEST_WINDOW = 1024, 65_536
@@ -209,21 +209,9 @@ def _matching(journal: SearchedRows, judge: _Judge, low: int, high: int, limit: 
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """Yield batches joined to larger ones, with the first sequence of each part.
-
-    An idle bus has a block for every row, and a batch of one row costs as much as one of thousands.
-    """
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= JOINED_ROWS or size >= JOINED_BYTES:
-            yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
+    """Yield batches joined to larger ones, with the first sequence of each part."""
+    for group in grouped(batches, JOINED_ROWS, JOINED_BYTES):
+        yield pa.concat_batches(group), [each.column("sequence")[0].as_py() for each in group]
 
 
 def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
@@ -269,7 +257,7 @@ class _Judge:
         if criteria.wire:
             yield "wire", lambda wire: pc.equal(wire, criteria.wire)
         if criteria.topic:
-            yield "topic", self._of_topics
+            yield "topic", lambda topics: of_topic(topics, criteria.topic)
         if len(self._hidden):
             yield "topic", lambda topic: pc.invert(pc.is_in(topic, self._hidden))
         if criteria.producer:
@@ -282,14 +270,6 @@ class _Judge:
             yield "attributes", self._has_attribute
         if criteria.text:
             yield "payload", lambda payload: pc.match_substring(payload, criteria.text.encode())
-
-    def _of_topics(self, topics: Any) -> Any:
-        """Return a mask of the rows whose topic matches."""
-        pattern = self._criteria.topic
-        if not has_wildcard(pattern):
-            return pc.equal(topics, pattern)
-        chosen = [topic for topic in pc.unique(topics).to_pylist() if topic and matches(pattern, topic)]
-        return pc.is_in(topics, pa.array(chosen, pa.string()))
 
     def _has_id(self, batch: pa.RecordBatch) -> Any:
         """Return a mask of the rows that have the id in any id column."""

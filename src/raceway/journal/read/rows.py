@@ -8,7 +8,7 @@ Scalars passed to Arrow always have a type: inferring one looks for optional pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from raceway.journal.format import PLAIN, RAMP, SCHEMA, Meta, StoredColumn, chosen_schema
 from raceway.journal.write.columns import STORED_TYPES
 from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
+from raceway.model.topics import has_wildcard, matches
 
 _TYPES: dict[str, pa.DataType] = {field.name: field.type for field in SCHEMA}
 _TEXT = frozenset(TEXT_COLUMNS)
@@ -44,6 +45,39 @@ def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.Recor
     totals = pc.cumulative_sum(pc.binary_length(batch.column("payload")).cast(pa.int64()))
     fitting = pc.sum(pc.less_equal(totals, pa.scalar(max_bytes, pa.int64()))).as_py() or 0
     return batch.slice(0, max(1, fitting))
+
+
+def of_topic(topics: pa.Array, pattern: str) -> pa.Array:
+    """Return a mask of the rows of a topic, compared exactly, or of those that match a pattern with wildcards."""
+    return of_topics(topics, [pattern]) if has_wildcard(pattern) else pc.equal(topics, pattern)
+
+
+def of_topics(topics: pa.Array, patterns: Iterable[str]) -> pa.Array:
+    """Return a mask of the rows whose topic is one of these, or matches one of these patterns."""
+    wanted = list(patterns)
+    # A batch has few distinct topics: match each once, then select rows by equality.
+    known = [topic for topic in pc.unique(topics).to_pylist() if topic is not None]
+    chosen = [topic for topic in known if any(topic == each or matches(each, topic) for each in wanted)]
+    return pc.is_in(topics, pa.array(chosen, pa.string()))
+
+
+def grouped(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Yield consecutive batches as lists of at least so many rows or bytes (the last one may have fewer), without empty
+    batches.
+
+    An idle bus has a block for every row, and a batch of one row costs as much as one of thousands.
+    """
+    waiting: list[pa.RecordBatch] = []
+    count = held = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            count, held = count + batch.num_rows, held + batch.nbytes
+        if count >= rows or held >= size:
+            yield waiting
+            waiting, count, held = [], 0, 0
+    if waiting:
+        yield waiting
 
 
 class Budget:

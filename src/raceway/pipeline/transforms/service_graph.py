@@ -5,13 +5,10 @@ A request without an answer has no callee; its row has `nobody`, so that every s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, time_bucket, time_buckets
+from raceway.pipeline.tables import Derived, Inputs, own_time, time_bucket
 
 EXCHANGES = "silver.exchanges"
 NOBODY = "nobody"
@@ -63,11 +60,6 @@ def _bucket() -> Column:
     return time_bucket(F.unix_micros("time"), HOUR)
 
 
-def feeds(_: str, rows: pa.Table) -> Iterable[str]:
-    """Return the buckets that these rows of the input change."""
-    return time_buckets(rows.column("time"), HOUR)
-
-
 TABLE = Derived(
     name="gold.service_graph",
     ddl=DDL,
@@ -75,7 +67,7 @@ TABLE = Derived(
     inputs=(EXCHANGES,),
     transform=transform,
     looks_at={EXCHANGES: ("time",)},
-    feeds=feeds,
+    feeds=own_time(HOUR),
     expected=(
         "hours of callers and callees with a request",
         "(SELECT count(*) FROM (SELECT DISTINCT source, requested_us - requested_us % 3600000000 AS hour, topic, "

@@ -6,13 +6,10 @@ were answered by a service.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, time_bucket, time_buckets
+from raceway.pipeline.tables import Derived, Inputs, own_time, time_bucket
 from raceway.pipeline.transforms.service_graph import EXCHANGES, percentiles
 
 CLEAN_MESSAGES = "silver.messages"
@@ -66,11 +63,6 @@ def _minute() -> Column:
     return F.date_trunc("minute", "time")
 
 
-def feeds(_: str, rows: pa.Table) -> Iterable[str]:
-    """Return the buckets that these rows of an input change."""
-    return time_buckets(rows.column("time"), SPAN_MINUTES)
-
-
 TABLE = Derived(
     name="gold.topic_stats",
     ddl=DDL,
@@ -78,7 +70,7 @@ TABLE = Derived(
     inputs=(CLEAN_MESSAGES, EXCHANGES),
     transform=transform,
     looks_at={CLEAN_MESSAGES: ("time",), EXCHANGES: ("time",)},
-    feeds=feeds,
+    feeds=own_time(SPAN_MINUTES),
     expected=(
         "minutes of topics and wires with a message or a request",
         "(SELECT count(*) FROM ("

@@ -59,27 +59,9 @@ from raceway.wires.mb.codec.header import (
 from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape
 
 __all__ = [
-    "Event",
-    "Frame",
-    "HeartbeatAnswer",
-    "MbHeader",
-    "MbLimits",
-    "MbReceiver",
-    "MbRefused",
-    "Oversized",
-    "SystemCall",
-    "acknowledgements",
-    "answer",
-    "deliveries",
-    "error_reply",
-    "failure_payload",
-    "forwarded",
-    "heartbeat",
-    "initialize",
-    "maybe_failure_code",
-    "refusal_of",
-    "tcp_frame",
-    "websocket_frame",
+    "Event", "Frame", "HeartbeatAnswer", "MbHeader", "MbLimits", "MbReceiver", "MbRefused", "Oversized", "SystemCall",
+    "acknowledgements", "answer", "deliveries", "error_reply", "failure_payload", "forwarded", "heartbeat",
+    "initialize", "maybe_failure_code", "refusal_of", "tcp_frame", "websocket_frame",
 ]  # fmt: skip
 
 COLON = ord(":")
