@@ -63,7 +63,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tr
 
 
 class Stream:
-    """The stream of a consumer: a `OpenedStream`."""
+    """The stream of a consumer: an `OpenedStream`."""
 
     def __init__(self, table: SubscriptionTable, consumer_id: int) -> None:
         self._table, self._consumer_id = table, consumer_id
