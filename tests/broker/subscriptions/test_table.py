@@ -18,7 +18,7 @@ from raceway.errors import (
 from raceway.model.intents import OpenStream
 from raceway.model.subscriptions import ConsumerWanted, Policies, SubscriptionType
 from tests.rigs.journal import quick_folder, trim
-from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 
 @pytest.fixture
@@ -58,6 +58,31 @@ def test_an_unknown_consumer_has_no_stream(bench: SubscribingBench) -> None:
     consumer = bench.subscribe()
     assert bench.broker.subscriptions.is_consumer(consumer)
     assert bench.broker.subscriptions.consumer(consumer)[0].topic.name == TOPIC
+
+
+def test_a_stream_delivers_only_between_its_start_and_its_close(bench: SubscribingBench) -> None:
+    producer, sink = bench.producer(), RecordingSink()
+    stream = bench.broker.perform(bench.sender, OpenStream(bench.subscribe()))
+    stream.resume()
+    stream.close()
+    bench.sent(producer, b"a")
+    assert sink.payloads == []
+    stream.start(sink)
+    bench.sent(producer, b"b")
+    assert sink.payloads == [b"a", b"b"]
+    stream.close()
+    bench.sent(producer, b"c")
+    assert sink.payloads == [b"a", b"b"]
+
+
+def test_a_stream_of_a_consumer_that_was_removed_since_ends_at_its_start(bench: SubscribingBench) -> None:
+    bench.producer()
+    stream, sink = bench.broker.perform(bench.sender, OpenStream(bench.subscribe())), RecordingSink()
+    bench.broker.topic_admin.delete_topic(TOPIC)
+    stream.start(sink)
+    assert [type(error) for error in sink.ended] == [UnknownConsumerError]
+    stream.resume()
+    stream.close()
 
 
 def test_a_limit_of_subscriptions(bench: SubscribingBench) -> None:
