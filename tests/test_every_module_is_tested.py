@@ -22,10 +22,11 @@ ELSEWHERE = {
     "test_errors.py": "errors/local errors/peer errors/root",
     "broker/delivery/test_catch_up.py": "broker/delivery/live_peer",
     "broker/queues/test_table.py": "broker/delivery/gaps",
+    "broker/queues/test_calls.py": "broker/queues/access broker/queues/consumer model/intents/queues",
     "broker/registry/test_registry.py": "broker/registry/contracts broker/registry/references broker/registry/versions",
     "broker/requests/test_exchanges.py": "broker/requests/refusals",
-    "broker/security/test_security.py": "model/security",
-    "broker/subscriptions/test_table.py": "broker/subscriptions/settings",
+    "broker/security/test_security.py": "broker/view/permissions model/security",
+    "broker/subscriptions/test_table.py": "broker/subscriptions/settings model/intents/subscriptions",
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",
@@ -39,11 +40,17 @@ ELSEWHERE = {
     "schema/test_json_schema.py": "schema/json_cost schema/json_text",
     "schema/test_protobuf.py": "schema/proto_text schema/protobuf_compatibility",
     "schema/test_values.py": "schema/avro_values",
-    "server/test_process.py": "server/running",
+    "server/test_process.py": "server/bus server/running",
     "server/test_supervising.py": "server/tethered",
     "telemetry/test_exporter.py": "server/exporting",
+    "web/test_app.py": "web/peer",
     "web/test_event_streams.py": "web/topic_rows",
     "web/test_graph.py": "web/graph_table",
+    "web/test_live.py": "broker/view/peers",
+    "web/test_metrics.py": "broker/view/health",
+    "web/test_policies.py": "broker/administration",
+    "web/test_subscriptions.py": "broker/view/subscriptions",
+    "web/test_topics.py": "broker/view/topics",
     "wires/mb/listen/test_session.py": "wires/mb/listen/peer wires/mb/listen/tcp",
     # Figures of all tables together, on the same rows.
     "pipeline/test_figures.py": "pipeline/transforms/service_graph pipeline/transforms/topic_stats",
@@ -79,15 +86,15 @@ ELSEWHERE = {
     "wires/seneca/dial/test_services.py": "wires/seneca/dial/service",
     "wires/seneca/listen/test_http.py": "wires/seneca/listen/calls wires/seneca/listen/session",
     "end_to_end/test_danube_admin.py": (
-        "wires/danube/listen/admin wires/danube/listen/cluster wires/danube/codec/policies"
+        "broker/view/administration wires/danube/listen/admin wires/danube/listen/cluster wires/danube/codec/policies"
     ),
     "end_to_end/test_danube_messages.py": (
         "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "
         "wires/danube/listen/session"
     ),
-    "end_to_end/test_danube_registry.py": "wires/danube/listen/registry",
+    "end_to_end/test_danube_registry.py": "broker/registry/calls broker/view/schemas wires/danube/listen/registry",
     "end_to_end/test_danube_security.py": "wires/danube/listen/security",
-    "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page",
+    "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page wires/zbus/listen/peer",
     "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/session",
     "end_to_end/test_http_door.py": "web/bodies web/connection web/publishing web/reading",
     "end_to_end/test_console_api.py": "web/answers web/asking web/health",
