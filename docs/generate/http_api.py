@@ -16,6 +16,7 @@ from raceway.journal.memory import MemoryJournal
 from raceway.web.app import build_app
 from raceway.web.openapi import query_parameters, shown_path
 from raceway.web.routing import Access, Operation, checked
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 
 TITLES = {
     "bus": "The bus", "topics": "Topics", "messages": "Messages", "door": "Messages over HTTP", "queues": "Queues",
@@ -57,12 +58,14 @@ def operations() -> list[Operation]:
     with closing(asyncio.new_event_loop()) as loop:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 0)
         with closing(journal):
-            app = build_app(Broker(config.BrokerSettings(), journal, loop, lambda: 0), (), services=_NoServices())
+            app = build_app(
+                Broker(config.BrokerSettings(), journal, loop, lambda: 0), (), more=[SenecaRoutes(NoServices())]
+            )
             app.state.desk.close()
     return [each for route in checked(app.routes) for each in route.operations.values()]
 
 
-class _NoServices:
+class NoServices:
     """A table without services, so that its routes are there."""
 
     def rows(self) -> list[Any]:

@@ -8,11 +8,13 @@ from contextlib import closing
 
 from prometheus_client.core import Metric
 
+from docs.generate.http_api import NoServices
 from docs.generate.markdown import cell, page, table
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal.memory import MemoryJournal
 from raceway.web.metrics import BusCollector
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 
 
 def metrics_page() -> str:
@@ -29,7 +31,8 @@ def families() -> list[Metric]:
     with closing(asyncio.new_event_loop()) as loop:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, _clock_us)
         with closing(journal):
-            return list(BusCollector(Broker(config.BrokerSettings(), journal, loop, _clock_us), None).collect())
+            broker = Broker(config.BrokerSettings(), journal, loop, _clock_us)
+            return list(BusCollector(broker, [SenecaRoutes(NoServices())]).collect())
 
 
 def _clock_us() -> int:

@@ -10,17 +10,18 @@ import msgspec
 from msgspec import Meta
 
 from docs.generate.markdown import cell, page, table
-from raceway import config
+from raceway import config, wires
 from raceway.cli.bus import URL_VARIABLE
 from raceway.cli.configuration import as_toml
 
 
 def settings_page() -> str:
     sections: dict[str, list[tuple[str, ...]]] = {}
-    for key, (kind, _, description) in config.describe().items():
+    values = config.effective(config.Config(), wires.sections())
+    for key, found in config.describe(wires.sections()).items():
         section, _, name = key.rpartition(".")
-        default = as_toml(config.effective(config.Config())[key])
-        sections.setdefault(section, []).append((f"`{name}`", _allowed(kind), f"`{default}`", cell(description)))
+        row = (f"`{name}`", _allowed(found.kind), f"`{as_toml(values[key])}`", cell(found.description))
+        sections.setdefault(section, []).append(row)
     lines = [
         "A value comes from its default, then the TOML file (`--config` or `RACEWAY_CONFIG`), then the environment,",
         "then a flag; the later one wins. `raceway config` shows every value with its origin; with `--check` it only",

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli.output import ExitCode, fail
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.server.running import maybe_running
@@ -24,7 +24,7 @@ CONSOLE_S = 5.0
 
 def data_folder(data: Path | None) -> Path:
     """The folder given by `--data`, otherwise that of the settings."""
-    return data or Path(config.load().config.journal.folder)
+    return data or Path(config.load(sections=wires.sections()).config.journal.folder)
 
 
 def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:

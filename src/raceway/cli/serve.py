@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli import options
 
 
@@ -30,7 +30,7 @@ class Listening(options.OptionRecord):
         from raceway.server import logs
 
         flags |= {"listen.host": self.host, "listen.insecure": self.insecure}
-        settings = config.load(self.config_file, flags=flags)
+        settings = config.load(self.config_file, flags=flags, sections=wires.sections())
         logs.configure(settings.config.log)
         return settings
 
@@ -114,7 +114,7 @@ def track(
         "listen.port_base": None if port is None else 0,
         "journal.durability": "memory",
     }
-    _run(tracker.load(flags), tracker_only=True)
+    _run(tracker.load(flags), only="tracker")
 
 
 def _run(settings: config.Settings, **keywords: Any) -> NoReturn:

@@ -1,38 +1,49 @@
 """Settings: the only reader of configuration files and environment.
 
 One frozen record per section (`sections`), read once at start (`reading`); everything else takes its section as an
-argument.
+argument. Sections of wires are in the wires' packages, and passed to `load`.
 """
 
 from __future__ import annotations
 
 from raceway.config.hosts import is_loopback, names_us, plain_host
-from raceway.config.reading import FILE_VARIABLE, HIDDEN, NOT_SETTINGS, RENAMED, Settings, describe, effective, load
+from raceway.config.reading import (
+    FILE_VARIABLE,
+    HIDDEN,
+    NOT_SETTINGS,
+    RENAMED,
+    Sections,
+    Settings,
+    describe,
+    effective,
+    load,
+)
 from raceway.config.sections import (
     KIB,
     MIB,
-    AttachedServiceSettings,
+    SECRET,
     BrokerSettings,
     Config,
-    DanubeWire,
+    Count,
     Dial,
     FailureDefaults,
     GrpcWire,
     HttpDoorSettings,
+    Interval,
     JournalSettings,
     Listen,
     Log,
-    MbWire,
+    OpenSection,
     PipelineSettings,
+    Port,
+    Positive,
     Retention,
     SchemaSettings,
+    Section,
     SecuritySettings,
-    Seneca,
-    SenecaWire,
     Subscriptions,
     Telemetry,
     TopicLimits,
-    ZbusWire,
 )
 
 __all__ = [
@@ -42,29 +53,31 @@ __all__ = [
     "MIB",
     "NOT_SETTINGS",
     "RENAMED",
-    "AttachedServiceSettings",
+    "SECRET",
     "BrokerSettings",
     "Config",
-    "DanubeWire",
+    "Count",
     "Dial",
     "FailureDefaults",
     "GrpcWire",
     "HttpDoorSettings",
+    "Interval",
     "JournalSettings",
     "Listen",
     "Log",
-    "MbWire",
+    "OpenSection",
     "PipelineSettings",
+    "Port",
+    "Positive",
     "Retention",
     "SchemaSettings",
+    "Section",
+    "Sections",
     "SecuritySettings",
-    "Seneca",
-    "SenecaWire",
     "Settings",
     "Subscriptions",
     "Telemetry",
     "TopicLimits",
-    "ZbusWire",
     "describe",
     "effective",
     "is_loopback",

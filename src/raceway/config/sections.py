@@ -5,7 +5,7 @@ The manual's reference of settings is generated from it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,8 +19,29 @@ Seconds = Annotated[float, Meta(ge=0)]
 Interval = Annotated[float, Meta(gt=0)]
 
 
+# Marks a setting whose value is not shown.
+SECRET = Meta(extra={"secret": True})
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all sections."""
+
+    def maybe_fault(self) -> tuple[str, str] | None:
+        """Return a key of this section and what is wrong with it, if settings contradict each other."""
+        return None
+
+
+S = TypeVar("S", bound=Section)
+
+
+class OpenSection(Section, frozen=True):
+    """A section below which wires have sections of their own. `wires` has those that differ from their defaults."""
+
+    wires: tuple[Section, ...] = ()
+
+    def of(self, kind: type[S]) -> S:
+        """Return the section of this type."""
+        return next((section for section in self.wires if isinstance(section, kind)), kind())
 
 
 class Retention(Section, frozen=True):
@@ -278,68 +299,6 @@ class BrokerSettings(Section, frozen=True):
     subscriptions: Subscriptions = Subscriptions()
 
 
-class MbWire(Section, frozen=True):
-    """The MB wire."""
-
-    tcp_port: Annotated[Port, Meta(description="MB over TCP.")] = 3001
-    websocket_port: Annotated[Port, Meta(description="MB over WebSocket.")] = 3000
-    tls_port: Annotated[Port, Meta(description="MB over TLS, when a certificate is set.")] = 8001
-    wss_port: Annotated[Port, Meta(description="MB over secure WebSocket, when a certificate is set.")] = 8000
-    origins: Annotated[
-        tuple[str, ...], Meta(description="Browser origins admitted besides loopback; `*` admits all.")
-    ] = ()
-    payload_limit: Annotated[Positive, Meta(description="Largest payload in bytes.")] = 16_384
-    heartbeat_ms: Annotated[Positive, Meta(description="Idle time after which the broker sends a heartbeat.")] = 30_000
-    deregister_ms: Annotated[
-        Positive, Meta(description="Idle time after which a service is deregistered and its connection closed.")
-    ] = 60_000
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for idle peers and incomplete frames.")] = 500
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    rate_per_service: Annotated[Count, Meta(description="Messages per second from one service. 0: no limit.")] = 0
-    rate_per_topic: Annotated[Count, Meta(description="Messages per second on one topic. 0: no limit.")] = 0
-    topic_rate_per_service: Annotated[
-        dict[str, int], Meta(description="Topic to the messages per second that one service may send on it.")
-    ] = {}
-
-
-class ZbusWire(Section, frozen=True):
-    """The zbus wire."""
-
-    port: Annotated[Port, Meta(description="zbus: queues, requests, the monitoring page.")] = 15555
-    tracker: Annotated[bool, Meta(description="Act as a tracker too, on `port` and on `tracker_port`.")] = False
-    tracker_port: Annotated[Port, Meta(description="Port of the tracker, if `tracker` is set.")] = 16666
-    trackers: Annotated[
-        tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be in `dial.allow`.")
-    ] = ()
-    tracker_token: Annotated[
-        str,
-        Meta(description="Token sent with reports to trackers; with security on, also accepted in reports of others."),
-    ] = ""
-    advertised: Annotated[
-        str, Meta(description="host:port given to clients as `broker`; empty: the listening address.")
-    ] = ""
-    head_limit: Annotated[Positive, Meta(description="Largest head of a message in bytes.")] = 64 * KIB
-    header_limit: Annotated[Positive, Meta(description="Maximum number of headers in a message.")] = 200
-    body_limit: Annotated[Positive, Meta(description="Largest body in bytes.")] = 64 * MIB
-    request_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a zbus request that is answered by a service of another wire.")
-    ] = 22_222
-    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 0
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages.")] = 500
-    report_ms: Annotated[Positive, Meta(description="Interval of this bus's reports to its trackers.")] = 3000
-    probe_ms: Annotated[
-        Positive, Meta(description="Interval at which a tracker probes whether a bus is still reachable.")
-    ] = 3000
-    push_ms: Annotated[
-        Positive, Meta(description="Interval at which a tracker sends its state to its subscribers.")
-    ] = 10_000
-
-
 class GrpcWire(Section, frozen=True):
     """gRPC over HTTP/2, which the Danube wire uses."""
 
@@ -379,62 +338,6 @@ class GrpcWire(Section, frozen=True):
     sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages and idle peers.")] = 500
 
 
-class DanubeWire(Section, frozen=True):
-    """The Danube wire; its transport is set in `listen.grpc`."""
-
-    port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
-    advertised: Annotated[
-        str, Meta(description="host:port given to clients as the broker's address; empty: the one they connected to.")
-    ] = ""
-    attribute_limit: Annotated[Positive, Meta(description="Maximum number of attributes of a message.")] = 128
-    attribute_bytes: Annotated[
-        Positive, Meta(description="Bytes of a message's attributes, names and values together.")
-    ] = 64 * KIB
-    # Clients open the next stream at once, so an immediate refusal would be a busy loop.
-    refusal_ms: Annotated[
-        Count, Meta(description="Delay before a stream is refused; clients retry at once after a refusal.")
-    ] = 2000
-
-
-class SenecaWire(Section, frozen=True):
-    """The Seneca wire, for clients."""
-
-    http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
-    tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
-    head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
-    body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
-    # 22,222 ms is the default timeout of npm `seneca`.
-    request_timeout_ms: Annotated[
-        Positive,
-        Meta(
-            description="Timeout of a call that sets no shorter one; also how long results are kept for repeated ids."
-        ),
-    ] = 22_222
-    legacy_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a call of a legacy HTTP client, which itself gives up after 5,555 ms.")
-    ] = 5000
-    hold_ms: Annotated[
-        Positive,
-        Meta(
-            description="How long a call with a return path (`rtn.urn`) waits for its answer; a later answer is sent "
-            "to the return path."
-        ),
-    ] = 5000
-    return_timeout_ms: Annotated[
-        Positive, Meta(description="Timeout of a call whose answer is sent to its return path (`rtn.urn`).")
-    ] = 600_000
-    several_limit: Annotated[Positive, Meta(description="Maximum number of answers to a call with `multiple`.")] = 100
-    repeat_ids: Annotated[Positive, Meta(description="Number of calls whose results are kept for repeated ids.")] = (
-        50_000
-    )
-    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeated ids.")] = 64 * MIB
-    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 600_000
-    max_connections: Annotated[
-        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
-    ] = 0
-    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete requests.")] = 500
-
-
 class HttpDoorSettings(Section, frozen=True):
     """Messages over plain HTTP, on the console port."""
 
@@ -471,7 +374,7 @@ class HttpDoorSettings(Section, frozen=True):
     live_ms: Annotated[Positive, Meta(description="Interval at which the console's figures are updated.")] = 1000
 
 
-class Listen(Section, frozen=True):
+class Listen(OpenSection, frozen=True):
     """Addresses, TLS and limits of all listening ports."""
 
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
@@ -520,67 +423,8 @@ class Listen(Section, frozen=True):
     ] = 60.0
     socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
-    mb: MbWire = MbWire()
-    zbus: ZbusWire = ZbusWire()
     grpc: GrpcWire = GrpcWire()
-    danube: DanubeWire = DanubeWire()
-    seneca: SenecaWire = SenecaWire()
     http: HttpDoorSettings = HttpDoorSettings()
-
-
-class AttachedServiceSettings(Section, frozen=True):
-    """A service to attach at start."""
-
-    pin: str
-    url: str
-    dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
-    name: str = ""
-
-
-class Seneca(Section, frozen=True):
-    """Calls of the bus to Seneca services."""
-
-    services: Annotated[
-        tuple[AttachedServiceSettings, ...],
-        Meta(
-            description="Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and "
-            "`name`, the pin's topic."
-        ),
-    ] = ()
-    names: Annotated[
-        dict[str, str], Meta(description="Pin to topic, for pins whose values do not make a valid topic.")
-    ] = {}
-    connect_ms: Annotated[Positive, Meta(description="Timeout of a connection attempt to a service.")] = 2000
-    retry_ms: Annotated[
-        Positive,
-        Meta(description="Delay before the first new attempt to reach a service that is down; doubles each time."),
-    ] = 1000
-    retry_max_ms: Annotated[Positive, Meta(description="Longest delay between attempts.")] = 30_000
-    # Node closes an idle connection after 5 s; a call sent at that moment would be lost.
-    idle_ms: Annotated[
-        Positive, Meta(description="Idle time after which a connection is not reused; Node closes it after 5 s.")
-    ] = 4000
-    connections: Annotated[Positive, Meta(description="Maximum number of connections to one service.")] = 256
-    waiting: Annotated[
-        Positive, Meta(description="Maximum number of calls that wait for a connection to one service.")
-    ] = 10_000
-    waiting_bytes: Annotated[Positive, Meta(description="Maximum bytes of open calls to one service.")] = 64 * MIB
-    message_limit: Annotated[
-        Positive, Meta(description="Largest document sent to a service in bytes; a larger one is undeliverable.")
-    ] = 8 * MIB
-    answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
-    retries_ms: Annotated[
-        tuple[Count, ...],
-        Meta(description="Delays before each new attempt to deliver to an observer or a return path."),
-    ] = (1000, 2000, 4000)
-    observer_messages: Annotated[
-        Positive, Meta(description="Messages that wait for one observer; further ones are undeliverable.")
-    ] = 10_000
-    observer_bytes: Annotated[
-        Positive, Meta(description="Bytes of messages that wait for one observer; further ones are undeliverable.")
-    ] = 16 * MIB
-    return_ms: Annotated[Positive, Meta(description="Timeout of a delivery to a return path.")] = 2000
-    return_limit: Annotated[Positive, Meta(description="Largest response of a return path in bytes.")] = 64 * KIB
 
 
 class Dial(Section, frozen=True):
@@ -603,12 +447,15 @@ class SecuritySettings(Section, frozen=True):
     ] = False
     admin_token: Annotated[
         str,
+        SECRET,
         Meta(
             description="The administrator's token: wanted for zbus `admin` commands and for changes over the console "
             "port, with or without `enabled`; empty: none."
         ),
     ] = ""
-    token_secret: Annotated[str, Meta(description="Secret that signs tokens (JWT, HS256); 32 bytes or more.")] = ""
+    token_secret: Annotated[
+        str, SECRET, Meta(description="Secret that signs tokens (JWT, HS256); 32 bytes or more.")
+    ] = ""
     token_issuer: Annotated[str, Meta(description="Required issuer (`iss`) of a token.")] = "raceway"  # noqa: S105 - no secret
     token_audience: Annotated[
         str, Meta(description="Required audience (`aud`) of a token; empty: tokens with an audience are refused.")
@@ -643,7 +490,10 @@ class Telemetry(Section, frozen=True):
         "http://127.0.0.1:4318/v1/traces"
     )
     headers: Annotated[
-        dict[str, str], Meta(description="HTTP headers sent to the collector, for example an API key.")
+        dict[str, str],
+        # An API key often is one of them.
+        SECRET,
+        Meta(description="HTTP headers sent to the collector, for example an API key."),
     ] = {}
     service_name: Annotated[str, Meta(description="The `service.name` of this bus in traces.")] = "raceway"
     interval_ms: Annotated[Positive, Meta(description="Interval of exports of new rows of the journal.")] = 1000
@@ -696,12 +546,11 @@ class PipelineSettings(Section, frozen=True):
     ] = 64
 
 
-class Config(Section, frozen=True):
+class Config(OpenSection, frozen=True):
     """All settings of the bus."""
 
     listen: Listen = Listen()
     broker: BrokerSettings = BrokerSettings()
-    seneca: Seneca = Seneca()
     dial: Dial = Dial()
     journal: JournalSettings = JournalSettings()
     security: SecuritySettings = SecuritySettings()

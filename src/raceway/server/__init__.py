@@ -1,8 +1,8 @@
 """The process that runs a bus: what `raceway serve` and `raceway up` start, and what a program embeds.
 
 process   build the parts, join them, run until told to stop
-doors     open and close the doors of all wires
-tracking, exporting   trackers; traces to a collector
+doors     open and close the ports of all wires
+exporting             traces to a collector
 lifeline, logs        memory reserve; log records
 beside, supervising, tethered, child_bus, ports   child processes
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -33,9 +33,8 @@ from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.routing import WebRoute, checked, routes_of
+from raceway.web.routing import Routes, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
-from raceway.web.seneca import SenecaRoutes, ServiceDirectory
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
 from raceway.web.topics import TopicRoutes
@@ -51,7 +50,7 @@ def build_app(
     broker: Broker,
     hosts: tuple[str, ...],
     admin_token: str = "",
-    services: ServiceDirectory | None = None,
+    more: Sequence[Routes] = (),
     listen: config.Listen = USUAL,
     streams: EventStreams | None = None,
     doors: Mapping[str, int] | None = None,
@@ -60,8 +59,8 @@ def build_app(
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
-    what is private. `streams` lets the caller end event streams on shutdown. `doors` are all listening ports, for the
-    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+    what is private. `more` are the routes of wires. `streams` lets the caller end event streams on shutdown. `doors`
+    are all listening ports, for the AsyncAPI document. `data` is the folder of the journal and of the pipeline.
 
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
     """
@@ -72,11 +71,11 @@ def build_app(
     routes: list[WebRoute] = []
     # Messages come before topics, whose names may contain slashes.
     groups = [
-        HealthRoutes(broker, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),
+        HealthRoutes(broker, more, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),
         LiveRoutes(live, broker.security), MessageRoutes(broker, desk, doorman, listen.http),
         TopicRoutes(broker, live), GraphRoutes(broker, data, desk), PipelineRoutes(data, broker.journal, desk),
         SubscriptionRoutes(broker, doorman), PolicyRoutes(broker), QueueRoutes(broker, doorman),
-        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(broker), RegistryRoutes(broker),
+        *more, SchemaRoutes(broker), RegistryRoutes(broker),
         TopicReadRoutes(broker, listen.http, streams), PublishRoutes(broker, listen), RejectedRoutes(broker),
         AsyncApiRoutes(broker, doors or {}), DocumentRoutes(routes),
     ]  # fmt: skip

@@ -20,11 +20,11 @@ from raceway.broker.broker import Broker
 from raceway.broker.security.security import Security
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.errors import BusyError, ForbiddenError
-from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
+from raceway.model.envelope import HTTP, encode_json
 from raceway.web.answers import principal_of
 from raceway.web.routing import EVENTS, LOOKUP, Routes, get
+from raceway.wires import WIRES
 
-WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
 # Five minutes at one a second: the length of the chart.
 KEPT_SAMPLES = 300
 # Topics may be many, so their offsets are copied every fifth time; a rate covers the last ten to fifteen seconds.
@@ -163,7 +163,7 @@ class Live:
 
     def _counted(self) -> tuple[dict[str, int], tuple[int, int, int]]:
         meter = self._broker.meter
-        wires = dict.fromkeys(WIRES, 0)
+        wires = dict.fromkeys((*(wire.name for wire in WIRES), HTTP.decode()), 0)
         for (wire, _), count in meter.messages.items():
             wires[wire.decode()] = wires.get(wire.decode(), 0) + count
         errors = sum(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 import structlog
 
-from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.door import Door
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
@@ -22,6 +21,7 @@ from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable,
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.pins import AttachedService, PinGroup
 from raceway.wires.seneca.dial.service import ServiceLine
+from raceway.wires.seneca.settings import SenecaDial
 
 SECTION = "seneca.services"
 
@@ -62,7 +62,7 @@ class ServiceTable:
         self,
         broker: Broker,
         door: Door,
-        settings: config.Seneca,
+        settings: SenecaDial,
         timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
         allowed: AllowList,

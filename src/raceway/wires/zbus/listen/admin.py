@@ -27,6 +27,7 @@ from raceway.wires.zbus.codec.encode import admin_forbidden, method_not_found
 from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
 from raceway.wires.zbus.listen.tracker import Tracker
+from raceway.wires.zbus.settings import ZbusWire
 
 # Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
 NEEDED: dict[str, Permission] = {
@@ -56,7 +57,7 @@ class Administration:
         self, broker: Broker, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
     ) -> None:
         self._broker = broker
-        self._settings = listen.zbus
+        self._settings = listen.of(ZbusWire)
         self._advertised = advertised
         self._console = console
         self.queue_made: Callable[[], None] = lambda: None
@@ -66,7 +67,7 @@ class Administration:
             self._methods |= {"index": self._index, "data": self._data, "create_mq": self._create_mq}
         else:
             self._methods |= {"index": self._track_index, "data": self._track_data}
-        if listen.zbus.tracker:
+        if self._settings.tracker:
             self._methods |= {"track_sub": self._track_sub, "track_report": self._track_report}
 
     def perform(self, session: AdminSession, event: Admin) -> bytes | None:

@@ -57,6 +57,7 @@ from raceway.wires.zbus.codec.receiver import (
 )
 from raceway.wires.zbus.listen.admin import Administration
 from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
+from raceway.wires.zbus.settings import ZbusWire
 
 # Reply queues of requests that were delivered to this connection; older ones can no longer be answered.
 HANDED_REPLIES = 10_000
@@ -75,13 +76,13 @@ class ZbusGate(Gate["ZbusSession"]):
     def __init__(
         self, broker: Broker, listen: config.Listen, port: int, console: str, serves_queues: bool = True
     ) -> None:
-        super().__init__(broker.runtime, listen, listen.zbus.max_connections)
+        self.settings = settings = listen.of(ZbusWire)
+        super().__init__(broker.runtime, listen, settings.max_connections)
         self.broker = broker
-        self.settings = listen.zbus
         self.limits = ZbusLimits(
-            head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
+            head_bytes=settings.head_limit, headers=settings.header_limit, body_bytes=settings.body_limit
         )
-        self.advertised = (listen.zbus.advertised or host_port(listen.host, port)).encode()
+        self.advertised = (settings.advertised or host_port(listen.host, port)).encode()
         self.administration = Administration(broker, listen, self.advertised.decode(), console, serves_queues)
 
     def is_welcome(self, browser: Browser | None) -> bool:
