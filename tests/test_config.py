@@ -86,7 +86,7 @@ BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neithe
         ({"flags": {"listen.host": "0.0.0.0"}}, "listen.host", "--insecure"),
         ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", BOTH_OR_NEITHER),
         ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", BOTH_OR_NEITHER),
-        ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "ten ports"),
+        ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "at most 65526: 10 ports"),
         ({"flags": {"listen.mb.deregister_ms": 30000}}, "listen.mb.deregister_ms", "longer"),
     ],
 )  # fmt: skip

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from raceway import wires
+
 ROOT = Path(__file__).parent.parent / "src" / "raceway"
 
 # The module `raceway.wires` alone: a name stands for everything below it.
 LIST = "wires (the list)"
-WIRES = ("mb", "danube", "zbus", "seneca")
+WIRES = tuple(wire.name for wire in wires.WIRES)
 VOCABULARY = {"errors", "model"}
 RECORDS = {"wires.wire", LIST}
 # What each room may import from the package besides itself. A name stands for everything below it.
@@ -60,6 +62,9 @@ for wire in WIRES:
             f"{room}.{other}" for other in ("codec", "listen", "dial", "settings")
         }  # fmt: skip
     ALLOWED[f"{room}.listen"].add("web.routing")  # routes of the wire on the console port
+    ALLOWED[f"{room}.commands"] = VOCABULARY | {"client"} | {
+        f"cli.{part}" for part in ("options", "output", "serve", "talk")
+    }  # fmt: skip
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
 PURE = {"model", "net.codec", "schema"} | {f"wires.{wire}.codec" for wire in WIRES}
 # Ids that the parts of this wire over sockets, and its captures, give to messages. Random, so no part of the codec.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway import config
+from raceway import config, wires
 from raceway.errors import ConfigError
-from raceway.server.doors import ports
+from raceway.server.doors import CONSOLE_OFFSET, ports
 from raceway.wires.danube.settings import DanubeWire
 from raceway.wires.mb.settings import MbWire
 from raceway.wires.seneca.settings import SenecaWire
@@ -22,6 +22,13 @@ from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
+
+
+def test_no_two_ports_have_one_place_and_all_fit_in_a_row() -> None:
+    """Danube's is one port, with or without TLS."""
+    places = {(port.offset, wire.name, port.setting) for wire in wires.WIRES for port in wire.ports}
+    offsets = [offset for offset, _, _ in places] + [CONSOLE_OFFSET]
+    assert sorted(offsets) == list(range(config.PORTS_IN_A_ROW)), "raise `config.PORTS_IN_A_ROW` for a new one"
 
 
 # ---- ports -----------------------------------------------------------------------------------------------------------

@@ -27,31 +27,21 @@ def data_folder(data: Path | None) -> Path:
     return data or Path(config.load(sections=wires.sections()).config.journal.folder)
 
 
-def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
-    """The URL to connect to. Ends the command if there is none."""
+def find_url(url: str | None, data: Path | None, port: str = "") -> str:
+    """The URL to connect to: on the data folder, that of this port, or else of the first wire's first port. Ends the
+    command if there is none."""
+    port = port or wires.WIRES[0].ports[0].name
     if wanted := url or os.environ.get(URL_VARIABLE):
         return wanted
     folder = data_folder(data)
     running = maybe_running(folder)
-    if running is None or door not in running.urls:
+    if running is None or port not in running.urls:
         fail(
             f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
             "or name one with --url or --data",
             ExitCode.UNREACHABLE,
         )
-    return running.urls[door]
-
-
-def is_zbus(url: str) -> bool:
-    return url.startswith(("zbus://", "zbus+"))
-
-
-def is_seneca(url: str) -> bool:
-    return url.startswith(("seneca://", "seneca+"))
-
-
-def is_danube(url: str) -> bool:
-    return url.startswith(("danube://", "danube+"))
+    return running.urls[port]
 
 
 def console_url(url: str | None, data: Path | None) -> str:

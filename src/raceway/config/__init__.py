@@ -21,6 +21,7 @@ from raceway.config.reading import (
 from raceway.config.sections import (
     KIB,
     MIB,
+    PORTS_IN_A_ROW,
     SECRET,
     BrokerSettings,
     Config,
@@ -52,6 +53,7 @@ __all__ = [
     "KIB",
     "MIB",
     "NOT_SETTINGS",
+    "PORTS_IN_A_ROW",
     "RENAMED",
     "SECRET",
     "BrokerSettings",

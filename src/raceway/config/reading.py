@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from raceway.config.hosts import is_loopback
-from raceway.config.sections import Config, OpenSection, Section
+from raceway.config.sections import PORTS_IN_A_ROW, Config, OpenSection, Section
 from raceway.errors import ConfigError
 
 PREFIX = "RACEWAY_"
@@ -262,10 +262,10 @@ def _check_together(config: Config, origins: Mapping[str, str], sections: Sectio
             "or allow plain connections with --insecure",
             origins.get("listen.host", ""),
         )
-    if listen.port_base and listen.port_base > 65535 - 9:
+    if listen.port_base > (highest := 65536 - PORTS_IN_A_ROW):
         raise ConfigError(
             "listen.port_base",
-            "must be at most 65526: ten ports in a row are used",
+            f"must be at most {highest}: {PORTS_IN_A_ROW} ports in a row are used",
             origins.get("listen.port_base", ""),
         )
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:

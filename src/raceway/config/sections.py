@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 KIB, MIB = 1024, 1024 * 1024
+# Ports from `listen.port_base` on that are a bus's own.
+PORTS_IN_A_ROW = 10
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]

@@ -13,11 +13,16 @@ from raceway.config import Sections
 from raceway.wires.danube.wire import WIRE as DANUBE
 from raceway.wires.mb.wire import WIRE as MB
 from raceway.wires.seneca.wire import WIRE as SENECA
-from raceway.wires.wire import Wire
+from raceway.wires.wire import Scheme, Wire
 from raceway.wires.zbus.wire import WIRE as ZBUS
 
 # The one list of them.
 WIRES: tuple[Wire, ...] = (MB, DANUBE, ZBUS, SENECA)
+
+
+def wire_of(name: str) -> Wire:
+    """Return the record of a wire. Raises KeyError."""
+    return {wire.name: wire for wire in WIRES}[name]
 
 
 def sections() -> Sections:
@@ -25,3 +30,8 @@ def sections() -> Sections:
     return {f"listen.{wire.name}": wire.settings for wire in WIRES} | {
         key: section for wire in WIRES for key, section in wire.more_settings.items()
     }
+
+
+def schemes() -> dict[str, Scheme]:
+    """Return the URL schemes of all clients."""
+    return {name: scheme for wire in WIRES for name, scheme in wire.schemes().items()}

@@ -14,4 +14,8 @@ WIRE = Wire(
     ),
     server="raceway.wires.danube.listen.server:DanubeServer",
     client="raceway.wires.danube.client.client:DanubeClient",
+    talk="raceway.wires.danube.commands:DanubeTalk",
+    capture="raceway.wires.danube.capture.reader:form",
+    namespaces=True,
+    colours=("#0f8a63", "#4fd1a1"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceway.wires.mb.settings import MbWire
-from raceway.wires.wire import Wire, WirePort
+from raceway.wires.wire import Pairing, Wire, WirePort
 
 WIRE = Wire(
     name="mb",
@@ -16,4 +16,10 @@ WIRE = Wire(
     ),
     server="raceway.wires.mb.listen.server:MbServer",
     client="raceway.wires.mb.client.client:MbClient",
+    talk="raceway.wires.mb.commands:MbTalk",
+    capture="raceway.wires.mb.capture.reader:form",
+    pairing=Pairing(asked=("message_id",), answered=(("message_id",), ("parent_id",)), folds_case=True),
+    spells="raceway.wires.mb.codec.topics:is_mb_topic",
+    own_times=True,
+    colours=("#2563eb", "#7aaaff"),
 )

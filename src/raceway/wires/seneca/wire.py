@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceway.wires.seneca.settings import SenecaDial, SenecaWire
-from raceway.wires.wire import Wire, WirePort
+from raceway.wires.wire import Pairing, Wire, WirePort
 
 WIRE = Wire(
     name="seneca",
@@ -15,4 +15,15 @@ WIRE = Wire(
     ),
     server="raceway.wires.seneca.listen.server:SenecaServer",
     client="raceway.wires.seneca.client.client:SenecaClient",
+    talk="raceway.wires.seneca.commands:SenecaTalk",
+    commands=("raceway.wires.seneca.commands:seneca_app",),
+    capture="raceway.wires.seneca.capture.reader:form",
+    pairing=Pairing(
+        asked=("message_id", "correlation_id"),
+        answered=(("message_id", "correlation_id"),),
+        has_roots=True,
+        lends_topic=True,
+    ),
+    adds_keys=True,
+    colours=("#9333ea", "#c99bff"),
 )
