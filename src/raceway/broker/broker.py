@@ -25,6 +25,7 @@ from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
+from raceway.broker.services import CalledServices
 from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
@@ -129,6 +130,7 @@ class Broker(Bus):
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
         }
+        self._calls |= CalledServices(self).calls()
 
     def _join_danube(self, publishing: Publishing) -> None:
         settings, records = self.settings.subscriptions, self.topic_records

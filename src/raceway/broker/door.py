@@ -29,6 +29,10 @@ class View:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
         return self._broker.chains.unmask(message_id)[0]
 
+    def kept(self, section: str) -> dict[str, Any]:
+        """Return the values that `KeepServices` has stored in a section, by key."""
+        return dict(self._broker.journal.state.section(section))
+
     def public_name(self, name: str) -> str:
         """Return the name by which clients know a topic: a partition has that of its base, an aliased topic its alias.
 

@@ -8,6 +8,7 @@ too: a `RacewayError`.
   kinds     what intents and outcomes are made of
   batches   messages: publish, request, answer, acknowledge
   peers     the peer itself, its subscriptions, what it sees of others
+  services  services that the bus calls
 """
 
 from __future__ import annotations
@@ -55,19 +56,24 @@ from raceway.model.intents.peers import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 
 __all__ = [
     "SUBSCRIPTION_KINDS",
     "Acknowledge",
     "AskAll",
     "Asked",
+    "AttachService",
     "Audit",
     "BatchIntent",
     "BatchOutcome",
+    "CheckWritable",
+    "DetachService",
     "Done",
     "Heartbeat",
     "Intent",
     "IntentFor",
+    "KeepServices",
     "ListPeers",
     "ListSubscriptions",
     "ListTopics",

@@ -24,7 +24,7 @@ class SenecaServer(WireServer):
         super().__init__(bus)
         listen, dial, allowed = bus.settings.listen, bus.settings.of(SenecaDial), bus.allowed()
         timeout_ms = listen.of(SenecaWire).request_timeout_ms
-        self.services = ServiceTable(bus.broker, bus.door, dial, timeout_ms, bus.loop, allowed, bus.is_own)
+        self.services = ServiceTable(bus.door, dial, timeout_ms, bus.loop, allowed, bus.is_own)
         self.returns = Returns(bus.door, dial, bus.loop, allowed, bus.is_own)
         self.gate: SenecaGate = SenecaGate(bus.door, listen, bus.ports["seneca"], self.services.pins, self.returns)
         self.sweep_ms = self.gate.settings.sweep_ms
