@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "raceway"
-USES = {"wires/mb": 0, "wires/seneca": 0, "wires/zbus": 44, "wires/danube": 36, "web": 146, "server": 17}
+USES = {"wires/mb": 0, "wires/seneca": 0, "wires/zbus": 43, "wires/danube": 36, "web": 146, "server": 17}
 
 
 def uses(source: str) -> int:

@@ -22,7 +22,7 @@ Show = Callable[["Message"], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `sub` is to print: messages of `topics`, `count` of them at most, for `limit_s` seconds at most."""
+    """Arguments of `sub`: print messages of `topics`, `count` of them at most, for `limit_s` seconds at most."""
 
     topics: list[str]
     subjects: tuple[str, ...]

@@ -47,7 +47,7 @@ _CONTENT_TYPES = {
 
 
 class Spoken(NamedTuple):
-    """What a port speaks: the name of its protocol, and its wire."""
+    """Protocol of a port by name, and its wire."""
 
     protocol: str
     wire: Wire | None
