@@ -16,7 +16,7 @@ import typer
 from raceway.cli import bus, options, output
 from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
-from raceway.cli.talk import Wanted, talk_of
+from raceway.cli.talk import Sending, Wanted, talk_of
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 from raceway.server.running import maybe_running
@@ -84,7 +84,7 @@ def pub(
     """
     messages = list(_read_messages(payload, file, lines))
     address = cli.address()
-    keywords = talk_of(address).publishing(address, confirm=not no_ack, version=version, subject=subject, key=key)
+    keywords = talk_of(address).publishing(Sending(address, not no_ack, version, subject, key))
     confirm = keywords.get("confirm", True)
 
     async def send() -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from raceway import wires
 from raceway.cli import output
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from raceway.client import Message, Subscription
 
 Show = Callable[["Message"], None]
+
+
+class Sending(NamedTuple):
+    """Options of `pub`. Each wire has some of them."""
+
+    url: str
+    confirm: bool
+    version: str
+    subject: str | None
+    key: str | None
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,7 @@ class Talk:
         if command in self.missing:
             output.fail(self.missing[command], ExitCode.USAGE)
 
-    def publishing(
-        self, url: str, *, confirm: bool, version: str, subject: str | None, key: str | None
-    ) -> dict[str, Any]:
+    def publishing(self, given: Sending) -> dict[str, Any]:
         """Return the keyword arguments of `publish_many`."""
         return {}
 

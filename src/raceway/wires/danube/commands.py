@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from raceway.cli import output
 from raceway.cli.output import ExitCode
-from raceway.cli.talk import Show, Talk, Wanted
+from raceway.cli.talk import Sending, Show, Talk, Wanted
 from raceway.errors import RacewayError
 
 
@@ -20,12 +20,10 @@ class DanubeTalk(Talk):
         "topics": "this command needs MB: omit --url, or use an mb:// URL",
     }
 
-    def publishing(
-        self, url: str, *, confirm: bool, version: str, subject: str | None, key: str | None
-    ) -> dict[str, Any]:
-        if not confirm:
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        if not given.confirm:
             output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
-        return {"key": key}
+        return {"key": given.key}
 
     async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
         """Print and acknowledge messages. A temporary subscription is deleted at the end."""

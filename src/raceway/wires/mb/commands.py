@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raceway.cli.talk import Talk
+from raceway.cli.talk import Sending, Talk
 
 
 class MbTalk(Talk):
-    def publishing(
-        self, url: str, *, confirm: bool, version: str, subject: str | None, key: str | None
-    ) -> dict[str, Any]:
-        return {"confirm": confirm, "version": version}
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        return {"confirm": given.confirm, "version": given.version}
 
     def requesting(self, version: str) -> dict[str, Any]:
         return {"version": version}

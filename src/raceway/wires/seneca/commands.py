@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from raceway.cli import options, output
-from raceway.cli.talk import Talk
+from raceway.cli.talk import Sending, Talk
 
 PATH = "/api/seneca/services"
 COLUMNS = ("pin", "topic", "url", "dialect", "state", "origin", ">calls", ">failures", ">waiting")
@@ -19,11 +19,9 @@ class SenecaTalk(Talk):
         ("sub", "topics"), "Seneca has no subscriptions: see `raceway seneca list` for what is attached"
     )
 
-    def publishing(
-        self, url: str, *, confirm: bool, version: str, subject: str | None, key: str | None
-    ) -> dict[str, Any]:
+    def publishing(self, given: Sending) -> dict[str, Any]:
         # Lines over TCP have no acknowledgements.
-        return {"confirm": confirm and not url.startswith("seneca+tcp:")}
+        return {"confirm": given.confirm and not given.url.startswith("seneca+tcp:")}
 
 
 seneca_app = options.Commands("seneca", "Seneca services of a bus: attach, detach, list.")

@@ -16,17 +16,15 @@ import typer
 
 from raceway.cli import options, output, serve
 from raceway.cli.output import ExitCode
-from raceway.cli.talk import Show, Talk, Wanted
+from raceway.cli.talk import Sending, Show, Talk, Wanted
 from raceway.model.text import printable, shortened
 
 
 class ZbusTalk(Talk):
     missing: ClassVar[Mapping[str, str]] = {"topics": "zbus has queues, not topics: see `raceway queue list`"}
 
-    def publishing(
-        self, url: str, *, confirm: bool, version: str, subject: str | None, key: str | None
-    ) -> dict[str, Any]:
-        return {"confirm": confirm, "topic": subject}
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        return {"confirm": given.confirm, "topic": given.subject}
 
     async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
         """Print messages one by one, requesting each only when the previous one was printed."""
