@@ -143,6 +143,12 @@ def test_defaults_pass_their_own_checks() -> None:
         msgspec.convert(value, kind)
 
 
+def test_secrets_are_known() -> None:
+    assert {key for key, setting in config.describe(wires.sections()).items() if setting.is_secret} == {
+        "security.admin_token", "security.token_secret", "listen.zbus.tracker_token", "telemetry.headers",
+    }  # fmt: skip
+
+
 def test_sections_are_frozen() -> None:
     with pytest.raises(AttributeError):
         config.Config().listen.port_base = 1  # type: ignore[misc]
