@@ -19,7 +19,7 @@ import psutil
 
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
-from raceway.server.doors import ZBUS
+from raceway.wires.zbus.wire import WIRE as ZBUS
 from tests.rigs.server import Server
 
 TOPIC = b"bench.path"
@@ -143,7 +143,7 @@ def jetstream(sync_interval: str) -> Start:
 def raceway_queues(wire: Zbus) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
         server = start_raceway(folder)
-        return System(name, folder, server.port_base + ZBUS, server.process, queueing=wire)
+        return System(name, folder, server.port_base + ZBUS.ports[0].offset, server.process, queueing=wire)
 
     return start
 

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "broker/requests/test_exchanges.py": "broker/requests/refusals",
     "broker/security/test_security.py": "broker/view/permissions model/security",
     "broker/subscriptions/test_table.py": "broker/subscriptions/settings model/intents/subscriptions",
+    "config/test_reading.py": "config/sections wires/danube/settings wires/mb/settings",
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",
@@ -55,6 +56,8 @@ ELSEWHERE = {
     # Figures of all tables together, on the same rows.
     "pipeline/test_figures.py": "pipeline/transforms/service_graph pipeline/transforms/topic_stats",
     # Commands, with a bus.
+    "cli/test_danube_messages.py": "wires/danube/commands",
+    "cli/test_messages.py": "cli/talk wires/mb/commands",
     "cli/test_rejected.py": "web/rejected",
     "cli/test_pipeline.py": "cli/pipeline_options",
     "cli/test_up.py": "server/beside",
@@ -83,19 +86,23 @@ ELSEWHERE = {
     "pipeline/test_import_zbus.py": "wires/zbus/capture/columns wires/zbus/capture/heads wires/zbus/capture/reader",
     # What is easier to say of bytes, on a socket or of a whole document.
     "wires/seneca/codec/test_contradictions.py": "wires/seneca/codec/call wires/seneca/codec/meta wires/seneca/ids",
-    "wires/seneca/dial/test_services.py": "wires/seneca/dial/service",
-    "wires/seneca/listen/test_http.py": "wires/seneca/listen/calls wires/seneca/listen/session",
+    "wires/seneca/dial/test_services.py": "broker/services wires/seneca/dial/service",
+    "wires/seneca/listen/test_http.py": (
+        "wires/seneca/listen/calls wires/seneca/listen/server wires/seneca/listen/session"
+    ),
     "end_to_end/test_danube_admin.py": (
         "broker/view/administration wires/danube/listen/admin wires/danube/listen/cluster wires/danube/codec/policies"
     ),
     "end_to_end/test_danube_messages.py": (
         "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "
-        "wires/danube/listen/session"
+        "wires/danube/listen/server wires/danube/listen/session"
     ),
     "end_to_end/test_danube_registry.py": "broker/registry/calls broker/view/schemas wires/danube/listen/registry",
     "end_to_end/test_danube_security.py": "wires/danube/listen/security",
     "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page wires/zbus/listen/peer",
-    "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/session",
+    "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/server wires/zbus/listen/session",
+    "end_to_end/test_mb_server.py": "wires/mb/listen/server",
+    "one_bus/test_fifth_wire.py": "wires/server",
     "end_to_end/test_http_door.py": "web/bodies web/connection web/publishing web/reading",
     "end_to_end/test_console_api.py": "web/answers web/asking web/health",
     "end_to_end/test_schema_registry.py": "web/registry web/registry_form",

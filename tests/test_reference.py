@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from docs import make_reference
 from docs.generate.errors import errors_page
-from raceway import config, errors
+from raceway import config, errors, wires
 from raceway.cli.app import app
 from raceway.pipeline import options
 from raceway.wires.mb.codec.encode import MB_CODES
@@ -54,7 +54,7 @@ NAMED_COMMAND = re.compile(r"`raceway ([a-z]+(?: [a-z]+)?)")
 @pytest.mark.parametrize("named", PAGES, ids=name_of)
 def test_every_setting_metric_and_command_that_a_page_names_exists(named: Path) -> None:
     text = named.read_text("utf-8")
-    keys = set(config.describe())
+    keys = set(config.describe(wires.sections()))
     keys |= {key.rpartition(".")[0] for key in keys}
     keys |= set(config.RENAMED) if named.name == "CHANGELOG.md" else set()  # it alone speaks of old names
     assert [key for key in NAMED_KEY.findall(text) if key not in keys | ATTRIBUTES] == []
@@ -108,13 +108,14 @@ def every_key(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[st
         name = f"{prefix}.{field.name}" if prefix else field.name
         if inspect.isclass(field.type) and issubclass(field.type, msgspec.Struct):
             yield from every_key(field.type, name)
-        else:
+        elif field.name != "wires":
             yield prefix, field.name
 
 
 def test_no_setting_is_missing() -> None:
     sections = {part.partition("\n")[0]: part for part in page("config.md").split("\n## ")}
     keys = list(every_key(config.Config))
+    keys += [key for prefix, section in wires.sections().items() for key in every_key(section, prefix)]
     assert len(keys) > 100
     assert [each for each in keys if f"| `{each[1]}` |" not in sections[f"[{each[0]}]"]] == []
 

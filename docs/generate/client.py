@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from docs.generate.markdown import page, paragraphs, table
-from raceway import client
+from raceway import client, wires
 
 # What one calls first, then what that gives.
 FIRST = (
@@ -50,11 +50,13 @@ def client_page() -> str:
 
 def _schemes() -> list[tuple[str, str, str, str]]:
     return [
-        (f"`{scheme}://HOST[:PORT]`", str(port), f"`{wire}`", f"[{made.__name__}](#{made.__name__.lower()})")
-        for scheme, (port, made) in client.SCHEMES.items()
-        for wire, kind in client.WIRES.items()
-        if kind is made
+        (f"`{scheme}://HOST[:PORT]`", str(found.default_port), f"`{found.name}`", _link(found.client.partition(":")[2]))
+        for scheme, found in wires.schemes().items()
     ]
+
+
+def _link(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
 
 
 def _one(name: str, found: Any) -> list[str]:

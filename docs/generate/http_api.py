@@ -17,6 +17,7 @@ from raceway.journal.memory import MemoryJournal
 from raceway.web.app import build_app
 from raceway.web.openapi import query_parameters, shown_path
 from raceway.web.routing import Access, Operation, checked
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 
 TITLES = {
     "bus": "The bus", "topics": "Topics", "messages": "Messages", "door": "Messages over HTTP", "queues": "Queues",
@@ -59,12 +60,12 @@ def operations() -> list[Operation]:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, lambda: 0)
         with closing(journal):
             door = Door(Broker(config.BrokerSettings(), journal, loop, lambda: 0))
-            app = build_app(door, (), services=_NoServices())
+            app = build_app(door, (), more=[SenecaRoutes(NoServices())])
             app.state.desk.close()
     return [each for route in checked(app.routes) for each in route.operations.values()]
 
 
-class _NoServices:
+class NoServices:
     """A table without services, so that its routes are there."""
 
     def rows(self) -> list[Any]:

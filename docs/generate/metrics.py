@@ -8,12 +8,14 @@ from contextlib import closing
 
 from prometheus_client.core import Metric
 
+from docs.generate.http_api import NoServices
 from docs.generate.markdown import cell, page, table
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.view import View
 from raceway.journal.memory import MemoryJournal
 from raceway.web.metrics import BusCollector
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 
 
 def metrics_page() -> str:
@@ -31,7 +33,7 @@ def families() -> list[Metric]:
         journal = MemoryJournal(config.JournalSettings(durability="memory"), loop.call_soon, _clock_us)
         with closing(journal):
             broker = Broker(config.BrokerSettings(), journal, loop, _clock_us)
-            return list(BusCollector(View(broker), None).collect())
+            return list(BusCollector(View(broker), [SenecaRoutes(NoServices())]).collect())
 
 
 def _clock_us() -> int:

@@ -14,19 +14,18 @@ import msgspec
 from msgspec import Meta
 
 from docs.generate.markdown import cell, page, table
-from raceway import config
+from raceway import config, wires
 from raceway.cli.bus import URL_VARIABLE
 from raceway.cli.configuration import as_toml
 
 
 def settings_page() -> str:
     sections: dict[str, list[tuple[str, ...]]] = {}
-    for key, setting in config.describe().items():
-        section, default = key.rpartition(".")[0], as_toml(config.effective(config.Config())[key])
+    values = config.effective(config.Config(), wires.sections())
+    for key, setting in config.describe(wires.sections()).items():
         description = cell(descriptions(setting.section)[setting.name])
-        sections.setdefault(section, []).append(
-            (f"`{setting.name}`", _allowed(setting.kind), f"`{default}`", description)
-        )
+        row = (f"`{setting.name}`", _allowed(setting.kind), f"`{as_toml(values[key])}`", description)
+        sections.setdefault(key.rpartition(".")[0], []).append(row)
     lines = [
         "A value comes from its default, then the TOML file (`--config` or `RACEWAY_CONFIG`), then the environment,",
         "then a flag; the later one wins. `raceway config` shows every value with its origin; with `--check` it only",

@@ -84,8 +84,8 @@ def test_peers_are_listed_in_order_of_connection(bench: Bench) -> None:
     outcome = bench.broker.perform(second, ListPeers())
     assert isinstance(outcome, Peers)
     assert outcome.rows == (
-        PeerRow(first.id, "shop", "sells", first.connected_us, first.connected_us),
-        PeerRow(second.id, "", "", second.connected_us, second.connected_us),
+        PeerRow(first.id, "shop", "sells", first.connected_us, first.connected_us, "mb"),
+        PeerRow(second.id, "", "", second.connected_us, second.connected_us, "mb"),
     )
     assert bench.counted("registry.discovery") == 1
 

@@ -77,6 +77,6 @@ def test_an_error_nobody_planned_keeps_its_traceback(monkeypatch: pytest.MonkeyP
     def broken() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("raceway.config.load", lambda *_: broken())
+    monkeypatch.setattr("raceway.config.load", lambda *_, **__: broken())
     with pytest.raises(ZeroDivisionError):
         CliRunner().invoke(application.app, ["config"], catch_exceptions=False)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
 from raceway.errors import ConfigError
@@ -40,7 +40,7 @@ def test_each_value_stands_beside_its_origin(tmp_path: Path, monkeypatch: pytest
     shown = json.loads(run("--config", str(file), "--json").stdout)
     assert shown["broker.drain_s"] == {"value": 9.5, "origin": str(file)}
     assert shown["broker.max_topics"] == {"value": 12, "origin": "environment RACEWAY_BROKER__MAX_TOPICS"}
-    assert set(shown) == set(config.describe())
+    assert set(shown) == set(config.describe(wires.sections()))
 
 
 def test_the_table_can_be_narrowed_to_a_section() -> None:

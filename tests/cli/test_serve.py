@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli.app import app
 from raceway.errors import ConfigError
 from tests.rigs.server import running_server
@@ -43,7 +43,7 @@ def test_every_flag_reaches_its_setting(seen: list[config.Settings]) -> None:
         "journal.folder": "here", "journal.durability": "os", "listen.port_base": 12000, "listen.host": "0.0.0.0",
         "listen.insecure": True, "listen.tls_certificate": "c.pem", "listen.tls_key": "k.pem", "log.level": "debug",
     }  # fmt: skip
-    values = config.effective(seen[0].config)
+    values = config.effective(seen[0].config, wires.sections())
     assert {key: values[key] for key in flags} == flags
     assert {seen[0].origins[key] for key in flags} == {"flag"}
 

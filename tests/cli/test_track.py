@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from raceway import config
 from raceway.cli.app import app
 from raceway.errors import ConfigError
+from raceway.wires.zbus.settings import ZbusWire
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import START_S, STOP_S, running_server, wait_until
 from tests.rigs.zbus_wire import Client, broker_address
@@ -140,8 +141,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[config.Settings]:
     """The settings with which a tracker would have been run."""
     found: list[config.Settings] = []
 
-    def run(settings: config.Settings, *, tracker_only: bool) -> int:
-        assert tracker_only
+    def run(settings: config.Settings, *, only: str) -> int:
+        assert only == "tracker"
         found.append(settings)
         return 0
 
@@ -157,7 +158,7 @@ def track(*arguments: str) -> Any:
 def test_without_flags_it_is_the_usual_port_on_loopback(seen: list[config.Settings]) -> None:
     track()
     listen = seen[0].config.listen
-    assert (listen.host, listen.port_base, listen.zbus.tracker_port, listen.zbus.tracker) == (
+    assert (listen.host, listen.port_base, listen.of(ZbusWire).tracker_port, listen.of(ZbusWire).tracker) == (
         "127.0.0.1",
         0,
         16666,
@@ -171,7 +172,7 @@ def test_a_port_that_is_named_counts_more_than_a_port_base(
     monkeypatch.setenv("RACEWAY_LISTEN__PORT_BASE", "20000")
     track("--port", "16667")
     track()
-    assert [(each.config.listen.port_base, each.config.listen.zbus.tracker_port) for each in seen] == [
+    assert [(each.config.listen.port_base, each.config.listen.of(ZbusWire).tracker_port) for each in seen] == [
         (0, 16667),
         (20000, 16666),
     ]

@@ -15,6 +15,7 @@ import pytest
 from raceway import client
 from raceway.client import sync
 from raceway.errors import ConfigError, UnsupportedError
+from raceway.wires import schemes
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -84,6 +85,12 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
     return found
 
 
+CLASSES: dict[str, type[client.Client]] = {
+    "mb": client.MbClient, "danube": client.DanubeClient, "zbus": client.ZbusClient,
+    "zbus+track": client.TrackedClient, "seneca": client.SenecaClient,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("form", "program"), [("asynchronous", ASYNCHRONOUS), ("blocking", BLOCKING)])
 def test_mypy_finds_every_mistake_and_no_other(reported: dict[str, dict[int, str]], form: str, program: str) -> None:
     errors = reported[form]
@@ -93,12 +100,12 @@ def test_mypy_finds_every_mistake_and_no_other(reported: dict[str, dict[int, str
         assert expected in errors.get(number, ""), line
 
 
-@pytest.mark.parametrize("wire", sorted(client.WIRES))
+@pytest.mark.parametrize("wire", sorted(CLASSES))
 def test_wire_must_be_that_of_the_url(wire: str) -> None:
     connect: Any = client.connect
-    for scheme, (_, made) in client.SCHEMES.items():
-        if made is client.WIRES[wire]:
-            assert type(connect(f"{scheme}://127.0.0.1:1", wire=wire)) is made
+    for scheme, found in schemes().items():
+        if found.name == wire:
+            assert type(connect(f"{scheme}://127.0.0.1:1", wire=wire)) is CLASSES[wire]
         else:
             with pytest.raises(ConfigError, match="wire: is"):
                 connect(f"{scheme}://127.0.0.1:1", wire=wire)
@@ -129,12 +136,10 @@ def test_blocking_form_has_every_method(made: type[client.Client]) -> None:
     ],
 )
 def test_methods_that_a_wire_lacks_are_refused(wire: str, missing: set[str]) -> None:
-    made = client.WIRES[wire]
+    made = CLASSES[wire]
     inherited = {name for name in public_methods(client.Client) if name not in vars(made)} - {"wrap_handler"}
     assert inherited == missing
-    bus = next(
-        client.connect(f"{scheme}://127.0.0.1:1") for scheme, (_, kind) in client.SCHEMES.items() if kind is made
-    )
+    bus = next(client.connect(f"{scheme}://127.0.0.1:1") for scheme, found in schemes().items() if found.name == wire)
     for name in missing:
         call = getattr(bus, name)
         with pytest.raises(UnsupportedError, match=f"{made.__name__} has no {name}: "):

@@ -7,15 +7,16 @@ import msgspec
 import pytest
 
 from docs.generate.settings import descriptions
-from raceway import config
+from raceway import config, wires
 from raceway.errors import ConfigError
+from raceway.wires.mb.settings import MbWire
 
 
 def load(
     environment: dict[str, str] | None = None, flags: dict[str, object] | None = None, file: Path | None = None
 ) -> config.Settings:
     """What the program would load, without this machine's environment."""
-    return config.load(file, environment or {}, flags)
+    return config.load(file, environment or {}, flags, sections=wires.sections())
 
 
 def written(folder: Path, text: str) -> Path:
@@ -38,7 +39,8 @@ def test_a_later_source_wins_and_the_origin_is_remembered(tmp_path: Path) -> Non
         flags={"listen.port_base": 3000, "listen.host": None},
     )
     listen = settings.config.listen
-    assert (listen.port_base, listen.backlog, listen.mb.sweep_ms, listen.mb.heartbeat_ms) == (3000, 5, 7, 200)
+    mb = listen.of(MbWire)
+    assert (listen.port_base, listen.backlog, mb.sweep_ms, mb.heartbeat_ms) == (3000, 5, 7, 200)
     assert settings.origins["listen.port_base"] == "flag"
     assert settings.origins["listen.backlog"] == str(tmp_path / "raceway.toml")
     assert settings.origins["listen.mb.heartbeat_ms"] == "environment RACEWAY_LISTEN__MB__HEARTBEAT_MS"
@@ -48,7 +50,7 @@ def test_a_later_source_wins_and_the_origin_is_remembered(tmp_path: Path) -> Non
 def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text('[journal]\ndurability = "os"\n')
-    assert config.load(None, {"RACEWAY_CONFIG": str(file)}).config.journal.durability == "os"
+    assert config.load(None, {"RACEWAY_CONFIG": str(file)}, sections={}).config.journal.durability == "os"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
 )
 def test_text_of_the_environment_becomes_what_the_key_wants(name: str, text: str, key: str, value: object) -> None:
     settings = load(environment={name: text})
-    assert config.effective(settings.config)[key] == value
+    assert config.effective(settings.config, wires.sections())[key] == value
 
 
 def test_other_variables_with_our_prefix_are_left_alone() -> None:
@@ -77,7 +79,7 @@ BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neithe
     ("sources", "key", "part"),
     [
         ({"environment": {"RACEWAY_LISTEN__PORT": "1"}}, "listen.port", "unknown setting"),
-        ({"flags": {"journal.sweep_ms": 1}}, "journal.sweep_ms", "did you mean listen.mb.sweep_ms?"),
+        ({"flags": {"journal.sweep_ms": 1}}, "journal.sweep_ms", "did you mean listen.grpc.sweep_ms?"),
         ({"environment": {"RACEWAY_LISTEN__PORT_BASE": "70000"}}, "listen.port_base", "<= 65535"),
         ({"environment": {"RACEWAY_JOURNAL__DURABILITY": "maybe"}}, "journal.durability", "'maybe'"),
         ({"environment": {"RACEWAY_JOURNAL__BLOCK_ROWS": "0"}}, "journal.block_rows", ">= 1"),
@@ -85,7 +87,7 @@ BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neithe
         ({"flags": {"listen.host": "0.0.0.0"}}, "listen.host", "--insecure"),
         ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", BOTH_OR_NEITHER),
         ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", BOTH_OR_NEITHER),
-        ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "ten ports"),
+        ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "at most 65526: 10 ports"),
         ({"flags": {"listen.mb.deregister_ms": 30000}}, "listen.mb.deregister_ms", "longer"),
     ],
 )  # fmt: skip
@@ -112,7 +114,7 @@ def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path, text: str
 
 def test_a_missing_file_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        config.load(tmp_path / "none.toml", {})
+        config.load(tmp_path / "none.toml", {}, sections={})
 
 
 @pytest.mark.parametrize(
@@ -129,17 +131,23 @@ def test_other_addresses_need_tls_or_leave(flags: dict[str, object]) -> None:
 
 
 def test_every_key_is_described_and_shown() -> None:
-    described = config.describe()
+    described = config.describe(wires.sections())
     assert all(descriptions(setting.section).get(setting.name) for setting in described.values())
-    assert set(config.effective(config.Config())) == set(described) == set(load().origins)
+    assert set(config.effective(config.Config(), wires.sections())) == set(described) == set(load().origins)
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    for key, setting in config.describe().items():
+    for key, setting in config.describe(wires.sections()).items():
         value = setting.default() if callable(setting.default) else setting.default
         if setting.default is msgspec.NODEFAULT or value is msgspec.NODEFAULT:
-            value = config.effective(config.Config())[key]
+            value = config.effective(config.Config(), wires.sections())[key]
         msgspec.convert(value, setting.kind)
+
+
+def test_secrets_are_known() -> None:
+    assert {key for key, setting in config.describe(wires.sections()).items() if setting.is_secret} == {
+        "security.admin_token", "security.token_secret", "listen.zbus.tracker_token", "telemetry.headers",
+    }  # fmt: skip
 
 
 def test_sections_are_frozen() -> None:
@@ -159,10 +167,10 @@ def test_secrets_are_not_shown() -> None:
     variables = {"RACEWAY_SECURITY__ADMIN_TOKEN": "s3cret", "RACEWAY_LISTEN__ZBUS__TRACKER_TOKEN": "s3cret"}
     settings = load(environment=variables)
     assert settings.config.security.admin_token == "s3cret"
-    shown = config.effective(settings.config)
+    shown = config.effective(settings.config, wires.sections())
     assert "s3cret" not in str(shown)
     assert shown["security.admin_token"], "that there is one is shown"
-    assert config.effective(load().config)["security.admin_token"] == ""
+    assert config.effective(load().config, wires.sections())["security.admin_token"] == ""
 
 
 def test_the_old_name_of_a_setting_is_read_with_a_warning_that_does_not_show_its_value(tmp_path: Path) -> None:
@@ -183,15 +191,15 @@ def test_the_present_name_of_a_setting_wins_over_the_old_one(tmp_path: Path) -> 
 
 
 def test_every_renamed_setting_leads_to_one_that_exists() -> None:
-    assert set(config.RENAMED.values()) <= set(config.describe())
-    assert not set(config.RENAMED) & set(config.describe())
+    assert set(config.RENAMED.values()) <= set(config.describe(wires.sections()))
+    assert not set(config.RENAMED) & set(config.describe(wires.sections()))
 
 
 def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
     with pytest.raises(ConfigError, match=r"security\.token_secret: must have 32 bytes or more"):
         load(flags={"security.enabled": True, "security.token_secret": "x" * 31})
     assert load(flags={"security.enabled": True, "security.token_secret": "x" * 32}).config.security.enabled
-    shown = config.effective(load(flags={"security.token_secret": "x" * 32}).config)
+    shown = config.effective(load(flags={"security.token_secret": "x" * 32}).config, wires.sections())
     assert shown["security.token_secret"] == config.HIDDEN
 
 
@@ -203,7 +211,7 @@ def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
 def test_headers_for_a_collector_are_secrets_too() -> None:
     settings = load(environment={"RACEWAY_TELEMETRY__HEADERS": '{"x-api-key" = "s3cret"}'})
     assert settings.config.telemetry.headers == {"x-api-key": "s3cret"}
-    assert config.effective(settings.config)["telemetry.headers"] == config.HIDDEN
+    assert config.effective(settings.config, wires.sections())["telemetry.headers"] == config.HIDDEN
 
 
 def test_a_secret_that_cannot_be_used_is_not_shown_either() -> None:

@@ -191,4 +191,4 @@ def test_authorities_that_are_none_are_named_at_the_start(folder: Path) -> None:
         with pytest.raises(ConfigError, match="tls_client_ca"):
             tls_context(config.Listen(**files, tls_client_ca=str(folder / bad)))
     with pytest.raises(ConfigError, match="tls_client_ca"):
-        config.load(None, flags={"listen.tls_client_ca": "x.pem"})
+        config.load(None, flags={"listen.tls_client_ca": "x.pem"}, sections={})

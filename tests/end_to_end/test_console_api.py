@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from raceway.client.sync import connect
 from raceway.web.app import build_app
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.rigs.rounds import SOAKING, rounds
@@ -84,7 +85,7 @@ def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
 
 def routes() -> list[tuple[str, str]]:
     """Method and address of every route there is, described or not."""
-    app = build_app(DOOR(Bench().broker), (), services=NoServices())
+    app = build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(NoServices())])
     found = [
         (sorted((route.methods or set()) - {"HEAD"}), route.path) for route in app.routes if isinstance(route, Route)
     ]

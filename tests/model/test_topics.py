@@ -1,4 +1,4 @@
-"""Names, MB topics and patterns, and the trie against the plain matcher."""
+"""Names, patterns, and the trie against the plain matcher."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from raceway.model.topics import (
     canonical_name,
     fold,
     has_wildcard,
-    is_mb_pattern,
-    is_mb_topic,
     is_reserved,
     matches,
     refuse_reserved,
@@ -27,46 +25,12 @@ patterns = st.tuples(st.lists(words | st.just("+"), min_size=1, max_size=4), st.
 ) | st.just("#")
 
 
-@pytest.mark.parametrize("topic", VECTORS["topics_ok"])
-def test_topic_of_the_vectors_is_valid_and_is_a_pattern_too(topic: str) -> None:
-    assert is_mb_topic(topic)
-    assert is_mb_pattern(topic)
-
-
-@pytest.mark.parametrize("topic", VECTORS["topics_bad"])
-def test_bad_topic_of_the_vectors_is_refused(topic: str) -> None:
-    assert not is_mb_topic(topic)
-
-
-@pytest.mark.parametrize("pattern", VECTORS["patterns_ok"])
-def test_pattern_of_the_vectors_is_valid(pattern: str) -> None:
-    assert is_mb_pattern(pattern)
-
-
-@pytest.mark.parametrize("pattern", VECTORS["patterns_bad"])
-def test_bad_pattern_of_the_vectors_is_refused(pattern: str) -> None:
-    assert not is_mb_pattern(pattern)
-
-
 @pytest.mark.parametrize(("pattern", "topic", "expected"), VECTORS["matches"])
 def test_match_of_the_vectors(pattern: str, topic: str, expected: bool) -> None:
     trie: PatternTrie[str] = PatternTrie()
     trie.add(pattern, "me")
     assert matches(pattern, topic) is expected
     assert trie.find(topic) == (["me"] if expected else [])
-
-
-def test_topic_of_255_letters_is_valid_and_of_256_is_not() -> None:
-    assert is_mb_topic("a" * 255)
-    assert is_mb_pattern("a" * 253 + ".#")
-    assert not is_mb_topic("a" * 256)
-    assert not is_mb_pattern("a" * 254 + ".#")
-
-
-def test_digits_and_letters_of_other_scripts_are_no_mb_topic() -> None:
-    assert not is_mb_topic("a٣")
-    assert not is_mb_topic("ſ")
-    assert not is_mb_pattern("\u212a.#")  # the Kelvin sign, which folds to k
 
 
 @pytest.mark.parametrize("name", ["a", "orders.eu-west_1", "Größe", "заказы.новые", "注文", "a..b", "9", "x" * 255])

@@ -9,6 +9,7 @@ import pytest
 from raceway import config
 from raceway.net.tcp import FULL_READ
 from raceway.wires.mb.listen.tcp import MbTcp
+from raceway.wires.mb.settings import MbWire
 from tests.rigs.desk import MbDesk
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.hosted import Hosted, hosted
@@ -52,7 +53,7 @@ def test_a_full_read_yields_the_turn_and_a_smaller_one_does_not(desk: MbDesk) ->
 
 
 def test_over_the_connection_limit_a_peer_is_closed_without_a_word() -> None:
-    desk = MbDesk(config.Listen(mb=config.MbWire(max_connections=1)))
+    desk = MbDesk(config.Listen(wires=(MbWire(max_connections=1),)))
     desk.service()
     transport, protocol = RecordingTransport(), MbTcp(desk.gate)
     protocol.connection_made(transport)

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from raceway import config
+from raceway.wires.seneca.settings import SenecaWire
+from raceway.wires.zbus.settings import ZbusWire
 from tests.rigs.mb_wire import new_id as new_uuid
 from tests.rigs.one_bus import ASKING, OneBus, Place, answerer, asker, fresh, fresh_place
 from tests.rigs.seneca_bus import legacy, lines, raw_service, web
@@ -69,8 +71,9 @@ def test_the_deadlines_are_those_of_the_manual() -> None:
     settings = config.Config()
     listen = settings.listen
     assert settings.broker.request_timeout_ms == 5000
-    assert (listen.seneca.request_timeout_ms, listen.seneca.legacy_timeout_ms) == (22_222, 5000)
-    assert listen.zbus.request_timeout_ms == 22_222
+    seneca = listen.of(SenecaWire)
+    assert (seneca.request_timeout_ms, seneca.legacy_timeout_ms) == (22_222, 5000)
+    assert listen.of(ZbusWire).request_timeout_ms == 22_222
 
 
 def test_mb_may_name_its_own_deadline(bus: OneBus, place: Place) -> None:

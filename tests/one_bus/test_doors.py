@@ -11,6 +11,7 @@ import pytest
 
 from raceway import config
 from raceway.errors import ConfigError
+from raceway.wires import sections
 from tests.rigs.mb_wire import RawWebSocket
 from tests.rigs.one_bus import OneBus, Place
 from tests.rigs.seneca_wire import JSON, console, post, seed
@@ -31,9 +32,12 @@ def test_every_door_is_on_loopback_unless_told(bus: OneBus) -> None:
     """D1."""
     assert listening(bus.server) == {"0100007F"}
     with pytest.raises(ConfigError, match=r"listen\.host"):
-        config.load(None, environment={}, flags={"listen.host": "0.0.0.0"})
+        config.load(None, environment={}, flags={"listen.host": "0.0.0.0"}, sections={})
     tls = {"listen.tls_certificate": "chain.pem", "listen.tls_key": "key.pem"}
-    assert config.load(None, environment={}, flags={"listen.host": "0.0.0.0", **tls}).config.listen.host == "0.0.0.0"
+    assert (
+        config.load(None, environment={}, flags={"listen.host": "0.0.0.0", **tls}, sections={}).config.listen.host
+        == "0.0.0.0"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def test_another_address_without_tls_warns_at_each_start(exposed: Server) -> Non
 def test_only_our_own_variables_are_read() -> None:
     """D2. Those of other implementations of a wire are history."""
     env = {"PORT": "1", "HOST": "0.0.0.0", "MB_PORT": "7", "ZBUS_PORT": "7", "RACEWAY_LISTEN__MB__TCP_PORT": "3999"}
-    found = config.load(None, environment=env, flags={})
+    found = config.load(None, environment=env, flags={}, sections=sections())
     changed = {key for key, origin in found.origins.items() if origin != "default"}
     assert changed == {"listen.mb.tcp_port"}
 

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 
 from raceway import config
+from raceway.wires.danube.settings import DanubeWire
+from raceway.wires.mb.settings import MbWire
+from raceway.wires.seneca.settings import SenecaDial, SenecaWire
+from raceway.wires.zbus.settings import ZbusWire
 from tests.rigs.danube_process import RefusedError
 from tests.rigs.danube_wire import danube_wire
 from tests.rigs.mb_wire import TcpPeer, connect
@@ -69,11 +73,12 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     """L1, L3, L4, L5, L6, L9, A3."""
     settings = config.Config()
     listen, broker = settings.listen, settings.broker
-    assert (listen.zbus.head_limit, listen.zbus.header_limit, listen.zbus.body_limit) == (64 * KIB, 200, 64 * MIB)
-    assert (listen.seneca.body_limit, settings.seneca.message_limit) == (8 * MIB, 8 * MIB)
-    assert listen.mb.payload_limit == 16 * KIB
+    zbus, danube = listen.of(ZbusWire), listen.of(DanubeWire)
+    assert (zbus.head_limit, zbus.header_limit, zbus.body_limit) == (64 * KIB, 200, 64 * MIB)
+    assert (listen.of(SenecaWire).body_limit, settings.of(SenecaDial).message_limit) == (8 * MIB, 8 * MIB)
+    assert listen.of(MbWire).payload_limit == 16 * KIB
     assert (listen.http.body_limit, listen.grpc.message_limit) == (64 * MIB, 4 * MIB - 64 * KIB)
-    assert (listen.danube.attribute_limit, listen.danube.attribute_bytes) == (128, 64 * KIB)
+    assert (danube.attribute_limit, danube.attribute_bytes) == (128, 64 * KIB)
     assert (listen.head_s, listen.body_rate, listen.output_bytes) == (10.0, KIB, 16 * MIB)
     assert (listen.stall_s, listen.output_total_bytes) == (60.0, 256 * MIB)
     assert (broker.hold_ms, broker.hold_window_ms, broker.subscriptions.behind_bytes) == (1000, 10_000, 16 * MIB)

@@ -21,6 +21,7 @@ from raceway.wires.captures.columns import BRONZE, REJECTED
 from raceway.wires.mb.capture import reader as mb
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.header import SUBSCRIBE, MbLimits, MbRefused, as_request, read_message
+from raceway.wires.mb.settings import MbWire
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.mb import HEADERS, VECTORS, I, P, frame
 
@@ -206,7 +207,7 @@ def test_behind_a_frame_that_is_too_long_nothing_is_read(tmp_path: Path) -> None
 
 def test_a_larger_payload_is_good_where_the_settings_allow_it(tmp_path: Path) -> None:
     large = capture(tmp_path, "mb", frame(b"publish:a.b:1.0.0\n" + b"x" * 20_000))
-    allowed = config.Config(listen=config.Listen(mb=config.MbWire(payload_limit=20_000)))
+    allowed = config.Config(listen=config.Listen(wires=(MbWire(payload_limit=20_000),)))
     assert verdicts(large)[0].row is None
     assert verdicts(large, allowed)[0].row is not None
 

@@ -18,6 +18,7 @@ from raceway.wires.captures.parsed import KEPT_BYTES
 from raceway.wires.seneca.capture import reader as seneca
 from raceway.wires.seneca.codec.hub import Call, LineRefused, NotACall, batch_of, read_answer_line, read_http, read_line
 from raceway.wires.seneca.codec.patterns import maybe_topic
+from raceway.wires.seneca.settings import SenecaWire
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.seneca import VECTORS
 
@@ -27,7 +28,7 @@ COMPARED = (
     "schema_version", "attributes", "encoding", "payload",
 )  # fmt: skip
 # Of a call that names none, as the bus would give it.
-DEADLINE_MS = config.Config().listen.seneca.request_timeout_ms
+DEADLINE_MS = SenecaWire().request_timeout_ms
 META = {"mid": "m1", "cid": "c1", "sid": "A", "snc": True}
 
 
@@ -183,7 +184,7 @@ def test_blank_lines_are_none_and_a_line_over_the_limit_is_refused_alone(
 ) -> None:
     content = b'\r\n \t\r\n{"role":"a"}\r\n\n{"role":"%b"}\n  {"role":"b"}  ' % (b"x" * 100)
     found = capture(tmp_path, "seneca", content)
-    small = config.Config(listen=config.Listen(seneca=config.SenecaWire(body_limit=50)))
+    small = config.Config(listen=config.Listen(wires=(SenecaWire(body_limit=50),)))
     for pieces in (65_536, 2):
         monkeypatch.setattr(lines, "PIECE_MESSAGES", pieces)
         first, second, third = verdicts(found, small)

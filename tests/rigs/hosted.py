@@ -35,7 +35,8 @@ class Hosted:
             config.JournalSettings(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us
         )
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
-        self.doors = Doors(LocalBus(self.broker, DOOR(self.broker)), listen, self.loop)
+        settings = config.Config(listen=listen)
+        self.doors = Doors(LocalBus(self.broker, DOOR(self.broker)), settings, self.loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives when the loop runs it."""
@@ -56,10 +57,13 @@ class Hosted:
 
     def newest(self) -> MbSession:
         """The session of whoever connected last."""
-        return self.call(lambda: max(self.doors._mb.sessions, key=lambda session: session.connected_us))
+        return self.call(lambda: max(self._mb_sessions(), key=lambda session: session.connected_us))
 
     def sessions(self) -> int:
-        return self.call(lambda: len(self.doors._mb.sessions))
+        return self.call(lambda: len(self._mb_sessions()))
+
+    def _mb_sessions(self) -> set[MbSession]:
+        return self.doors.wires["mb"].gate.sessions
 
 
 @contextmanager

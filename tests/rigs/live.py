@@ -14,6 +14,7 @@ from typing import Any
 from raceway import config
 from raceway.config import KIB
 from raceway.wires.mb.listen.tcp import MbTcp
+from raceway.wires.mb.settings import MbWire
 from tests.rigs.desk import MbDesk
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.mb_wire import compose
@@ -92,7 +93,7 @@ class LiveModel:
     """A publisher and its subscribers. `journal`: settings of the memory journal."""
 
     def __init__(self, aside: int = 100_000, **journal: Any) -> None:
-        listen = config.Listen(output_bytes=MARK, stall_s=1e9, mb=config.MbWire(deregister_ms=10**9))
+        listen = config.Listen(output_bytes=MARK, stall_s=1e9, wires=(MbWire(deregister_ms=10**9),))
         self.desk = MbDesk(listen, journal=journal, aside_bytes=aside, hold_ms=1000, hold_window_ms=10_000)
         self.publisher = Seat(self.desk)
         self.seats = [Seat(self.desk) for _ in range(PEERS)]

@@ -26,7 +26,7 @@ from tests.rigs.mb_wire import Peer, PeerClosed, connect
 from tests.rigs.node_peers import NodePeers, node_peers
 from tests.rigs.ports import free_port_base
 from tests.rigs.seneca_wire import attached, fresh_word
-from tests.rigs.server import Server, running_server, wait_until
+from tests.rigs.server import PROGRAM, Server, running, wait_until
 from tests.rigs.zbus_wire import Client, ClosedByServer, dial_server, zbus_port
 
 WIRES = ("mb", "danube", "zbus", "seneca")
@@ -97,9 +97,9 @@ class OneBus:
 
 
 @contextmanager
-def one_bus(**env: object) -> Iterator[OneBus]:
+def one_bus(module: str = PROGRAM, /, **env: object) -> Iterator[OneBus]:
     with (
-        running_server(None, **env) as server,
+        running(module, None, env) as server,
         danube_process(danube_url(server)) as danube,
         node_peers() as callers,
         node_peers() as hosts,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 
 from raceway.server import ports
-from raceway.server.ports import HIGHEST, IN_A_ROW, LOWEST
-
-__all__ = ["IN_A_ROW", "free_port_base"]
+from raceway.server.ports import HIGHEST, LOWEST
 
 # pytest-xdist names its workers gw0, gw1 ...; without it there is one.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

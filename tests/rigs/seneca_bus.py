@@ -23,11 +23,11 @@ from raceway.broker.queues.queue import batch_of
 from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
 from raceway.model.intents import Request, Respond, Subscribe, Taken
-from raceway.net.outgoing.allowed import AllowList
 from raceway.server.bus import LocalBus
 from raceway.server.doors import Doors
-from raceway.wires.seneca.dial.returns import Returns
-from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
+from raceway.wires.seneca.dial.services import ServiceRow
+from raceway.wires.seneca.listen.server import SenecaServer
+from raceway.wires.seneca.settings import SenecaDial, SenecaWire
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import FaultyJournal, RecordingPeer
 from tests.rigs.ports import free_port_base
@@ -38,7 +38,7 @@ DEADLINE_S = 10.0
 HTTP, TCP = 4, 5
 
 # Intervals that tests do not want to wait for.
-FAST = config.Seneca(retry_ms=50, retry_max_ms=200, retries_ms=(30, 30, 30), connect_ms=1000)
+FAST = SenecaDial(retry_ms=50, retry_max_ms=200, retries_ms=(30, 30, 30), connect_ms=1000)
 
 
 class Answer(NamedTuple):
@@ -52,28 +52,18 @@ class Answer(NamedTuple):
 class SenecaBus:
     """Everything inside it is touched through `call` and `run` only."""
 
-    def __init__(self, listen: config.Listen, seneca: config.Seneca, broker: config.BrokerSettings) -> None:
+    def __init__(self, listen: config.Listen, seneca: SenecaDial, broker: config.BrokerSettings) -> None:
         self.loop = uvloop.new_event_loop()
         self.port_base = listen.port_base
         self.journal = FaultyJournal(
             config.JournalSettings(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us
         )
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
-        allowed = AllowList(listen)
-        own = range(listen.port_base, listen.port_base + 10)
-        door = DOOR(self.broker)
-        self.services = ServiceTable(
-            self.broker,
-            door,
-            seneca,
-            listen.seneca.request_timeout_ms,
-            self.loop,
-            allowed,
-            lambda target: target.port in own,
-        )
-        self.returns = Returns(door, seneca, self.loop, allowed, lambda target: target.port in own)
-        bus = LocalBus(self.broker, door)
-        self.doors = Doors(bus, listen, self.loop, pins=self.services.pins, returns=self.returns)
+        settings = config.Config(listen=listen, wires=(seneca,))
+        self.doors = Doors(LocalBus(self.broker, DOOR(self.broker)), settings, self.loop)
+        server = self.doors.wires["seneca"]
+        assert isinstance(server, SenecaServer)
+        self.services, self.returns = server.services, server.returns
 
     def call(self, function: Callable[[], T]) -> T:
         async def called() -> T:
@@ -188,27 +178,24 @@ def read_answer(stream: Any) -> Answer:
 
 @contextmanager
 def seneca_bus(
-    seneca: config.Seneca = FAST,
+    seneca: SenecaDial = FAST,
     broker: config.BrokerSettings | None = None,
-    wire: config.SenecaWire | None = None,
+    wire: SenecaWire | None = None,
     open_doors: bool = True,
     **listen: Any,
 ) -> Iterator[SenecaBus]:
     """Without `open_doors` nothing is opened yet, services neither."""
-    settings = config.Listen(port_base=free_port_base(), seneca=wire or config.SenecaWire(), **listen)
+    settings = config.Listen(port_base=free_port_base(), wires=(wire or SenecaWire(),), **listen)
     bus = SenecaBus(settings, seneca, broker or config.BrokerSettings(drain_s=0.1))
     thread = threading.Thread(target=bus.loop.run_forever, daemon=True)
     thread.start()
     try:
         if open_doors:
-            bus.call(bus.services.open)
             bus.run(bus.doors.open)
         yield bus
     finally:
         bus.run(bus.doors.drain)
         bus.call(bus.doors.close)
-        bus.call(bus.returns.close)
-        bus.call(bus.services.close)
         bus.run(lambda: asyncio.sleep(0.01))  # the transports' own ends
         bus.loop.call_soon_threadsafe(bus.loop.stop)
         thread.join(DEADLINE_S)

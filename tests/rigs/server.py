@@ -33,6 +33,8 @@ DOORS: dict[Door, int] = {
     "tcp": 0, "websocket": 1, "danube": 2, "zbus": 3, "seneca": 4, "seneca_tcp": 5, "console": 6, "tls": 8, "wss": 9,
 }  # fmt: skip
 
+PROGRAM = "tests.rigs.delayed_door" if IS_DELAYED else "raceway"
+
 # Ten times what a start or a stop should take: the machine may be busy with other tests.
 START_S = 15.0
 STOP_S = 20.0
@@ -59,8 +61,8 @@ def has_members(group: int) -> bool:
 class Server:
     """One data folder and port base; the process on them can be stopped, killed and started again."""
 
-    def __init__(self, data: Path, outputs: Path, env: Mapping[str, object]) -> None:
-        self.data = data
+    def __init__(self, data: Path, outputs: Path, env: Mapping[str, object], module: str = PROGRAM) -> None:
+        self.data, self._module = data, module
         self.port_base = free_port_base()
         self.env = env
         # Where the rows of a test begin, on a server that many share: those before are no business of it.
@@ -113,7 +115,7 @@ class Server:
         self._was_ended = False
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env.update({name: str(value) for name, value in self.env.items()})
-        command = [sys.executable, "-m", "tests.rigs.delayed_door" if IS_DELAYED else "raceway", "serve"]
+        command = [sys.executable, "-m", self._module, "serve"]
         command += ["--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
         with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:
@@ -191,8 +193,15 @@ class Server:
 @contextmanager
 def running_server(data: Path | None = None, **env: object) -> Iterator[Server]:
     """A server that is ready; killed at the end if the test has not stopped it. Without `data`: a fresh folder."""
+    with running(PROGRAM, data, env) as server:
+        yield server
+
+
+@contextmanager
+def running(module: str, data: Path | None, env: Mapping[str, object]) -> Iterator[Server]:
+    """A server as `running_server` starts it, of another command line: that of this module."""
     with tempfile.TemporaryDirectory(prefix="raceway-test-") as folder:
-        server = Server(data or Path(folder) / "data", Path(folder), env)
+        server = Server(data or Path(folder) / "data", Path(folder), env, module)
         try:
             server.start()
             yield server

@@ -10,15 +10,25 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway import config
+from raceway import config, wires
 from raceway.errors import ConfigError
-from raceway.server.doors import ports
+from raceway.server.doors import CONSOLE_OFFSET, ports
+from raceway.wires.danube.settings import DanubeWire
+from raceway.wires.mb.settings import MbWire
+from raceway.wires.seneca.settings import SenecaWire
 from tests.rigs.hosted import Hosted, hosted
 from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
+
+
+def test_no_two_ports_have_one_place_and_all_fit_in_a_row() -> None:
+    """Danube's is one port, with or without TLS."""
+    places = {(port.offset, wire.name, port.setting) for wire in wires.WIRES for port in wire.ports}
+    offsets = [offset for offset, _, _ in places] + [CONSOLE_OFFSET]
+    assert sorted(offsets) == list(range(config.PORTS_IN_A_ROW)), "raise `config.PORTS_IN_A_ROW` for a new one"
 
 
 # ---- ports -----------------------------------------------------------------------------------------------------------
@@ -37,9 +47,7 @@ def test_without_a_base_each_door_has_its_own_default() -> None:
     }  # fmt: skip
     own = config.Listen(
         console_port=1,
-        mb=config.MbWire(tcp_port=2, websocket_port=3),
-        danube=config.DanubeWire(port=4),
-        seneca=config.SenecaWire(http_port=5, tcp_port=6),
+        wires=(MbWire(tcp_port=2, websocket_port=3), DanubeWire(port=4), SenecaWire(http_port=5, tcp_port=6)),
     )
     assert ports(own) == {
         "mb": 2, "mb+ws": 3, "danube": 4, "zbus": 15555, "seneca": 5, "seneca+tcp": 6, "console": 1,
@@ -109,14 +117,14 @@ def _open(base: int) -> None:
 
 
 def test_silent_services_are_looked_for_again_and_again() -> None:
-    with hosted(mb=config.MbWire(heartbeat_ms=40, sweep_ms=10)) as bus, join(bus) as peer:
+    with hosted(wires=(MbWire(heartbeat_ms=40, sweep_ms=10),)) as bus, join(bus) as peer:
         for _ in range(2):
             assert peer.receive().topic == "system.heartbeat"
             peer.send("response:system.heartbeat:1.0.0")
 
 
 def test_services_that_stay_silent_are_closed() -> None:
-    with hosted(mb=config.MbWire(heartbeat_ms=30, deregister_ms=60, sweep_ms=10)) as bus, join(bus) as peer:
+    with hosted(wires=(MbWire(heartbeat_ms=30, deregister_ms=60, sweep_ms=10),)) as bus, join(bus) as peer:
         with pytest.raises(PeerClosed):
             peer.wait_for(lambda message: False)
         assert bus.counted("bus.silent_closed") == 1
@@ -213,7 +221,7 @@ def test_closing_writes_what_was_said_and_ends_every_connection() -> None:
         peer.subscribe("a")
 
         def deliver_and_close() -> None:
-            session = next(iter(bus.doors._mb.sessions))
+            session = next(iter(bus.doors.wires["mb"].gate.sessions))
             session.write(b"\x00\x00\x00\x03a\nb")
             bus.doors.close()
 
@@ -228,7 +236,7 @@ def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection() -> None:
     with hosted() as bus, join(bus) as sleeper, join(bus) as writer:
         sleeper.subscribe("a")
         (peer,) = bus.call(lambda: bus.broker.routing.subscribers("a"))
-        (session,) = [each for each in bus.doors._mb.sessions if each.peer is peer]
+        (session,) = [each for each in bus.doors.wires["mb"].gate.sessions if each.peer is peer]
         while bus.call(session.transport.get_write_buffer_size) < config.MIB:
             writer.write_messages([compose("publish:a:1.0.0", b"x" * 16_000)] * 50)
             writer.publish("b")

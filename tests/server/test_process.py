@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from raceway import config
+from raceway import config, wires
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.read.reader import Reader
@@ -30,7 +30,7 @@ from tests.rigs.server import START_S, wait_until
 
 def settings(folder: Path, **more: Any) -> config.Settings:
     flags = {"journal.folder": str(folder), "listen.port_base": free_port_base(), "broker.drain_s": 0.5}
-    return config.load(environment={}, flags=flags | more)
+    return config.load(environment={}, flags=flags | more, sections=wires.sections())
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, Any]:

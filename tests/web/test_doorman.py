@@ -15,6 +15,7 @@ from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Permission, Principal
 from raceway.web.app import build_app
 from raceway.web.routing import LOOKUP, Access, Routes, WebRoute, checked, get, put, routes_of
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, RecordingPeer
@@ -64,7 +65,7 @@ def stopped(route: WebRoute) -> None:
 def table() -> tuple[Starlette, Broker, list[tuple[str, str, Access]]]:
     """An application whose routes only say that they were reached; method, address and access of each of them."""
     broker = secured()
-    app = build_app(DOOR(broker), (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(broker), (), OWN_TOKEN, more=[SenecaRoutes(NoServices())])
     for permission in PERMISSIONS:
         broker.security.put_role(permission, [permission])
         broker.security.bind(Principal("service_account", f"all-{permission}"), permission, "cluster")
@@ -272,7 +273,7 @@ def test_with_security_off_the_doorman_sleeps() -> None:
 
 @pytest.mark.parametrize("path", ["/api/queues", "/api/policies/namespaces/default", "/api/seneca/services"])
 def test_whoever_may_look_around_needs_no_administrators_token_besides(broker: Broker, path: str) -> None:
-    app = build_app(DOOR(broker), (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(broker), (), OWN_TOKEN, more=[SenecaRoutes(NoServices())])
     assert asked(app, path, token("reader")).status == 403
     broker.security.put_role("looker", ["Lookup"])
     broker.security.bind(READER, "looker", "cluster")
@@ -292,7 +293,7 @@ def test_whoever_may_consume_sees_what_waits_without_the_queues_own_token(app: S
 
 def test_an_administrators_token_keeps_all_messages_and_changes_from_others() -> None:
     """Looking around and publishing stay open; whatever shows a message, or changes something, needs the token."""
-    app = build_app(DOOR(secured(enabled=False)), (), OWN_TOKEN, services=NoServices())
+    app = build_app(DOOR(secured(enabled=False)), (), OWN_TOKEN, more=[SenecaRoutes(NoServices())])
     for route in checked(app.routes):
         stopped(route)
         path = re.sub(r"{(\w+)(:\w+)?}", lambda part: _part(part, "orders"), route.path)

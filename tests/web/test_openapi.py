@@ -12,6 +12,7 @@ from raceway.web.app import build_app
 from raceway.web.registry_form import is_address
 from raceway.web.routing import Operation, checked
 from raceway.web.schemas import Differences
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
@@ -32,11 +33,11 @@ class NoServices:
 
 @pytest.fixture(scope="module")
 def document() -> Any:
-    return ask(build_app(DOOR(Bench().broker), (), services=NoServices()), "/api/openapi.json").json()
+    return ask(build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(NoServices())]), "/api/openapi.json").json()
 
 
 def operations() -> list[Operation]:
-    app = build_app(DOOR(Bench().broker), (), services=NoServices())
+    app = build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(NoServices())])
     return [each for route in checked(app.routes) for each in route.operations.values()]
 
 
@@ -121,7 +122,7 @@ def used() -> Starlette:
         bench.broker.schemas.prepare_mode("order", "none")
         bench.broker.schemas.register("order", "json_schema", definition)
     bench.loop.settle()
-    return build_app(DOOR(bench.broker), (), services=NoServices())
+    return build_app(DOOR(bench.broker), (), more=[SenecaRoutes(NoServices())])
 
 
 @pytest.mark.parametrize("path", WITHOUT_PARTS)

@@ -27,6 +27,7 @@ from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
+from raceway.broker.services import CalledServices
 from raceway.broker.subscriptions.administration import SubscriptionAdministration
 from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_admin import TopicAdministration
@@ -148,6 +149,7 @@ class Broker(Bus):
             **SchemaCalls(self, self.schemas).calls(),
             **Redrive(self, self.subscriptions).calls(),
             **self._queue_calls.calls(),
+            **CalledServices(self).calls(),
         }
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:

@@ -28,7 +28,7 @@ from raceway.model.intents import (
     Unfollow,
 )
 from raceway.model.security import Principal
-from raceway.model.topics import canonical_name, parse_danube_topic
+from raceway.model.topics import canonical_name, parse_namespaced_topic
 
 # Gaps in one answer, and rows per read, when a range of offsets is searched for gaps.
 MOST_GAPS, READ_ROWS = 100, 65_536
@@ -155,12 +155,12 @@ class Reading:
 
 
 def topic_name(bus: Bus, text: str) -> str:
-    """Return the canonical name of a topic; `/ns/x` and `ns/x` are a topic of Danube's namespace `ns`.
+    """Return the canonical name of a topic; `/ns/x` and `ns/x` are a topic of the namespace `ns`.
 
     Raises NameInvalidError.
     """
     if "/" in text:
-        return parse_danube_topic("/" + text.removeprefix("/"))
+        return parse_namespaced_topic("/" + text.removeprefix("/"))
     name = canonical_name(text)
     return bus.settings.subscriptions.aliases.get(name, name)
 

@@ -4,7 +4,8 @@ app          all commands, and how an error ends one
 options      options that commands share, as records: where the bus is, the token, how to print
 output       tables, JSON, notes, progress, exit statuses
 bus          finding a bus, and calling its console port
-serve        `serve`, `up` and `track`; every other file is named after its commands
+talk         how `pub`, `sub` and `request` use the client of a wire
+serve        `serve` and `up`; every other file is named after its commands
 
-Read `options`, then a short group: `seneca`.
+Wires have commands of their own (`wires/*/commands.py`). Read `options`, then a short group: `rejected`.
 """

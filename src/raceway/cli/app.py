@@ -16,14 +16,14 @@ from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.pipeline import pipeline_app
-from raceway.cli.queues import queue_app
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
-from raceway.cli.seneca import seneca_app
-from raceway.cli.serve import serve, track, up
+from raceway.cli.serve import serve, up
 from raceway.cli.subscriptions import replay, subscription_app
 from raceway.cli.trace import trace
 from raceway.errors import RacewayError
+from raceway.wires import WIRES
+from raceway.wires.wire import load
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
 
@@ -38,16 +38,20 @@ app = options.Commands(
 
 app.command()(up)
 app.command()(serve)
-app.command()(track)
+for wire in WIRES:
+    for name in wire.commands:
+        command = load(name)
+        if isinstance(command, options.Commands):
+            app.add_typer(command)
+        else:
+            app.command()(command)
 app.command()(pub)
 app.command()(sub)
 app.command()(request)
 app.command()(topics)
 app.command()(trace)
 app.command()(replay)
-app.add_typer(queue_app)
 app.add_typer(subscription_app)
-app.add_typer(seneca_app)
 app.add_typer(schema_app)
 app.add_typer(rejected_app)
 app.add_typer(journal_app)

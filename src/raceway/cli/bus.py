@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli.output import ExitCode, fail
 from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
 from raceway.server.running import maybe_running
@@ -27,34 +27,24 @@ CONSOLE_S = 5.0
 
 def data_folder(data: Path | None) -> Path:
     """The folder given by `--data`, otherwise that of the settings."""
-    return data or Path(config.load().config.journal.folder)
+    return data or Path(config.load(sections=wires.sections()).config.journal.folder)
 
 
-def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
-    """The URL to connect to. Ends the command if there is none."""
+def find_url(url: str | None, data: Path | None, port: str = "") -> str:
+    """The URL to connect to: on the data folder, that of this port, or else of the first wire's first port. Ends the
+    command if there is none."""
+    port = port or wires.WIRES[0].ports[0].name
     if wanted := url or os.environ.get(URL_VARIABLE):
         return wanted
     folder = data_folder(data)
     running = maybe_running(folder)
-    if running is None or door not in running.urls:
+    if running is None or port not in running.urls:
         fail(
             f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
             "or name one with --url or --data",
             ExitCode.UNREACHABLE,
         )
-    return running.urls[door]
-
-
-def is_zbus(url: str) -> bool:
-    return url.startswith(("zbus://", "zbus+"))
-
-
-def is_seneca(url: str) -> bool:
-    return url.startswith(("seneca://", "seneca+"))
-
-
-def is_danube(url: str) -> bool:
-    return url.startswith(("danube://", "danube+"))
+    return running.urls[port]
 
 
 def console_url(url: str | None, data: Path | None) -> str:

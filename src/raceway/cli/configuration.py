@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli import options, output
 from raceway.cli.output import ExitCode
 
@@ -24,14 +24,18 @@ def show_config(
     ] = False,
 ) -> None:
     """Show every setting with its value and its origin: default, file or environment."""
-    settings = config.load(config_file)
+    settings = config.load(config_file, sections=wires.sections())
     for warning in settings.warnings:
         output.note(f"warning: {warning}")
     if check:
         _check(settings.config)
         output.note("the settings are valid")
         return
-    values = {key: value for key, value in config.effective(settings.config).items() if key.startswith(section)}
+    values = {
+        key: value
+        for key, value in config.effective(settings.config, wires.sections()).items()
+        if key.startswith(section)
+    }
     if not values:
         output.fail(f"no setting begins with {section!r}; `raceway config` lists all", ExitCode.USAGE)
     rows = {key: {"value": value, "origin": settings.origins[key]} for key, value in values.items()}

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import typer
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli import bus, options
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
@@ -60,7 +60,7 @@ def doctor(cli: options.WithSettings) -> None:
 def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
     yield from _machine()
     try:
-        settings = config.load(config_file, flags={"journal.folder": data and str(data)})
+        settings = config.load(config_file, flags={"journal.folder": data and str(data)}, sections=wires.sections())
     except ConfigError as error:
         yield Finding("bad", "settings", str(error))
         return

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,12 +15,13 @@ import typer
 
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
-from raceway.errors import RacewayError, RemoteError
+from raceway.cli.talk import Sending, Wanted, talk_of
+from raceway.errors import RemoteError
 from raceway.model.text import printable
 from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
-    from raceway.client import Message, Subscription
+    from raceway.client import Message
 
 NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two updates of the progress bar: about 10 ms.
@@ -32,7 +31,6 @@ Topic = Annotated[str, typer.Argument(help="Topic; over zbus a queue, over Senec
 Payload = Annotated[str | None, typer.Argument(help="Payload. Default, or `-`: standard input.")]
 PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the payload from a file.")]
 Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the payload's format (MB).")]
-Show = Callable[["Message"], None]
 
 
 @dataclass(kw_only=True)
@@ -85,15 +83,8 @@ def pub(
     """
     messages = list(_read_messages(payload, file, lines))
     address = cli.address()
-    # Seneca over TCP has no acknowledgements.
-    confirm = not no_ack and not address.startswith("seneca+tcp:")
-    if bus.is_danube(address):
-        if no_ack:
-            output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
-        keywords: dict[str, Any] = {"key": key}
-    else:
-        keywords = {"confirm": confirm} | _versioned(address, version)
-        keywords |= {"topic": subject} if bus.is_zbus(address) else {}
+    keywords = talk_of(address).publishing(Sending(address, not no_ack, version, subject, key))
+    confirm = keywords.get("confirm", True)
 
     async def send() -> bool:
         async with cli.connect(address) as client:
@@ -184,104 +175,15 @@ def sub(
 
     async def receive() -> int:
         address = cli.address()
-        _refuse_seneca(address)
+        talk = talk_of(address)
+        talk.check("sub")
+        wanted = Wanted(patterns, tuple(subjects or "*"), subscription, count, timeout)
         async with cli.connect(address, reconnect=True) as client:
-            if bus.is_zbus(address):
-                return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
-            if bus.is_danube(address):
-                return await _acknowledge(client, patterns, subscription, count, timeout, show)
-            return await _receive(client, patterns, count, timeout, show)
+            return await talk.receive(client, wanted, show)
 
     came = asyncio.run(receive())
     if count is not None and came < count:
         output.fail(f"{came} of {count} messages arrived within {timeout} s", ExitCode.TIMEOUT)
-
-
-async def _consume(
-    client: Any, queues: list[str], subjects: tuple[str, ...], count: int | None, limit_s: float | None, show: Show
-) -> int:
-    """Print messages one by one, requesting each only when the previous one was printed."""
-    from raceway.client import Message
-
-    if len(queues) > 1:
-        output.fail("over zbus `sub` takes exactly one queue", ExitCode.USAGE)
-    came = 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s), await client.consume(queues[0], subjects) as consumer:
-            output.note(f"listening to {queues[0]}")
-            while count is None or came < count:
-                delivery = await anext(consumer)
-                show(Message(delivery.queue, delivery.payload, id=delivery.id))
-                came += 1
-    return came
-
-
-async def _acknowledge(
-    client: Any, topics: list[str], subscription: str | None, count: int | None, limit_s: float | None, show: Show
-) -> int:
-    """Print and acknowledge messages. A temporary subscription is deleted at the end."""
-    from raceway.client import Message
-
-    if len(topics) > 1:
-        output.fail("over Danube `sub` takes exactly one topic", ExitCode.USAGE)
-    topic, came = topics[0], 0
-    name, kind = (subscription, "shared") if subscription else (f"raceway-sub-{uuid.uuid4().hex[:8]}", "exclusive")
-    try:
-        async with await client.subscribe(topic, name, type=kind) as consumer:
-            output.note(f"listening to {topic}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(limit_s):
-                    while count is None or came < count:
-                        message = await anext(consumer)
-                        show(Message(message.topic, message.payload, id=message.id))
-                        came += 1
-                        await consumer.ack(message)
-    finally:
-        if subscription is None:
-            with suppress(RacewayError):
-                await client.unsubscribe(topic, name)
-    return came
-
-
-async def _receive(client: Any, patterns: list[str], count: int | None, limit_s: float | None, show: Show) -> int:
-    came, reconnects = 0, 0
-    subscriptions = [await client.subscribe(pattern) for pattern in patterns]
-    output.note(f"listening to {', '.join(patterns)}")
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s), _merged(subscriptions) as messages:
-            while count is None or came < count:
-                show(await messages())
-                came += 1
-                if client.reconnects != reconnects:
-                    reconnects = client.reconnects
-                    output.note("reconnected after a connection loss: messages may be missing here")
-    return came
-
-
-@asynccontextmanager
-async def _merged(subscriptions: list[Subscription]) -> AsyncIterator[Callable[[], Awaitable[Message]]]:
-    """Yield the messages of all subscriptions as they arrive; raises what a subscription raises."""
-    queue: asyncio.Queue[Message | RacewayError] = asyncio.Queue(maxsize=1)
-
-    async def pass_on(subscription: Subscription) -> None:
-        try:
-            async for message in subscription:
-                await queue.put(message)
-        except RacewayError as error:
-            await queue.put(error)
-
-    async def take() -> Message:
-        taken = await queue.get()
-        if isinstance(taken, RacewayError):
-            raise taken
-        return taken
-
-    tasks = [asyncio.create_task(pass_on(subscription)) for subscription in subscriptions]
-    try:
-        yield take
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _show_line(message: Message) -> None:
@@ -320,10 +222,10 @@ def request(
 
     async def ask() -> bytes:
         address = cli.address()
-        if bus.is_danube(address):
-            output.fail("Danube has no requests: use MB, zbus or Seneca", ExitCode.USAGE)
+        talk = talk_of(address)
+        talk.check("request")
         async with cli.connect(address) as client:
-            answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **_versioned(address, version))
+            answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **talk.requesting(version))
             return answer
 
     began = time.monotonic()
@@ -341,11 +243,7 @@ def request(
 def topics(cli: ClientOptions) -> None:
     """List patterns and their subscribers; for a bus found by its data folder also the topics stored."""
     address = cli.address()
-    _refuse_seneca(address)
-    if bus.is_zbus(address):
-        output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
-    if bus.is_danube(address):
-        output.fail("this command needs MB: omit --url, or use an mb:// URL", ExitCode.USAGE)
+    talk_of(address).check("topics")
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
         async with cli.connect(address) as client:
@@ -368,13 +266,3 @@ def topics(cli: ClientOptions) -> None:
 
 def _named(subscribers: Iterable[Any], names: dict[str, str]) -> list[str]:
     return [names.get(subscriber.service_id) or subscriber.service_id for subscriber in subscribers]
-
-
-def _versioned(address: str, version: str) -> dict[str, Any]:
-    """The `version` argument; only MB has it."""
-    return {} if bus.is_zbus(address) or bus.is_seneca(address) else {"version": version}
-
-
-def _refuse_seneca(address: str) -> None:
-    if bus.is_seneca(address):
-        output.fail("Seneca has no subscriptions: see `raceway seneca list` for what is attached", ExitCode.USAGE)

@@ -155,9 +155,9 @@ class OverWire(Authorized):
 
     url: Url = None
 
-    def address(self, door: str = "mb") -> str:
-        """The URL to connect to. Ends the command if there is none."""
-        return bus.find_url(self.url, self.data, door)
+    def address(self, port: str = "") -> str:
+        """The URL to connect to, as `bus.find_url` finds it. Ends the command if there is none."""
+        return bus.find_url(self.url, self.data, port)
 
 
 @dataclass(kw_only=True)

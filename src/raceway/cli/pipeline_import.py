@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from raceway.cli.output import note, progress
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables
+from raceway.wires import WIRES
 
 if TYPE_CHECKING:
     from raceway.pipeline.lake import Lake
+
+READABLE = click.Choice([wire.name for wire in WIRES if wire.capture])
 
 
 def import_captures(
@@ -22,7 +26,7 @@ def import_captures(
         list[Path],
         typer.Argument(metavar="PATH…", help="Files of captured traffic, folders, or glob patterns with `*` and `**`."),
     ],
-    wire: Annotated[Literal["mb", "zbus", "seneca", "danube"], typer.Option(help="Wire of the captured traffic.")],
+    wire: Annotated[str, typer.Option(click_type=READABLE, help="Wire of the captured traffic.")],
 ) -> None:
     """Parse and check captured traffic: valid messages go to bronze.messages, others to bronze.rejected.
 

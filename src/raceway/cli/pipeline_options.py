@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli import options
 from raceway.cli.output import ExitCode, fail
 from raceway.pipeline.folders import Folders, maybe_kept_format
@@ -63,7 +63,9 @@ class WithSpark(OnTables):
 def choose(cli: options.WithSettings, extra: dict[str, str] | None = None, **flags: object) -> Chosen:
     """Merge options over settings; existing tables keep their format. Raises ConfigError."""
     of_pipeline = {f"pipeline.{name}": value for name, value in flags.items()}
-    loaded = config.load(cli.config_file, flags={"journal.folder": cli.data and str(cli.data), **of_pipeline})
+    loaded = config.load(
+        cli.config_file, flags={"journal.folder": cli.data and str(cli.data), **of_pipeline}, sections=wires.sections()
+    )
     settings = loaded.config.pipeline
     folders = Folders(loaded.config.journal.folder, settings.tables or None)
     kept = maybe_kept_format(folders)

@@ -1,4 +1,4 @@
-"""`raceway serve`, `raceway up` and `raceway track`: run a bus, a bus with its pipeline, or a tracker."""
+"""`raceway serve` and `raceway up`: run a bus, or a bus with its pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from raceway import config
+from raceway import config, wires
 from raceway.cli import options
 
 
@@ -30,7 +30,7 @@ class Listening(options.OptionRecord):
         from raceway.server import logs
 
         flags |= {"listen.host": self.host, "listen.insecure": self.insecure}
-        settings = config.load(self.config_file, flags=flags)
+        settings = config.load(self.config_file, flags=flags, sections=wires.sections())
         logs.configure(settings.config.log)
         return settings
 
@@ -75,7 +75,7 @@ def serve(
     Prints `ready` on standard output when it accepts connections on all ports; logs go to standard error. A stop
     refuses new work, finishes open requests and ends with status 0.
     """
-    _run(bus.load({"journal.durability": durability}))
+    run(bus.load({"journal.durability": durability}))
 
 
 def up(
@@ -95,29 +95,10 @@ def up(
     settings = bus.load({"pipeline.trigger_s": trigger})
     from raceway.server import beside
 
-    _run(settings, beside=partial(beside.beside, settings.config, bus.config_file, browser))
+    run(settings, beside=partial(beside.beside, settings.config, bus.config_file, browser))
 
 
-def track(
-    tracker: Listening,
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
-) -> None:
-    """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
-
-    Brokers report to it; clients ask it for brokers and their queues. It stores nothing on disk. Prints `ready` on
-    standard output when its port is open; logs go to standard error.
-    """
-    flags = {
-        "listen.zbus.tracker": True,
-        "listen.zbus.tracker_port": port,
-        # --port takes precedence over listen.port_base in the settings.
-        "listen.port_base": None if port is None else 0,
-        "journal.durability": "memory",
-    }
-    _run(tracker.load(flags), tracker_only=True)
-
-
-def _run(settings: config.Settings, **keywords: Any) -> NoReturn:
+def run(settings: config.Settings, **keywords: Any) -> NoReturn:
     from raceway.server import process
 
     raise typer.Exit(process.run(settings, **keywords))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
+from raceway import wires
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
 from raceway.net.client.address import parse_urls
@@ -31,6 +32,7 @@ from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.seneca.client.actions import ActionMessage, SenecaService
 from raceway.wires.seneca.client.client import Answer, SenecaClient
 from raceway.wires.seneca.client.host import SenecaHost
+from raceway.wires.wire import load
 from raceway.wires.zbus.client.client import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.wires.zbus.client.deliveries import Consumer, Delivery
 from raceway.wires.zbus.client.queue_service import QueueService
@@ -43,23 +45,6 @@ __all__ = [
     "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer",
     "ZbusClient", "connect",
 ]  # fmt: skip
-
-WIRES: dict[str, type[MbClient | DanubeClient | ZbusClient | TrackedClient | SenecaClient]] = {
-    "mb": MbClient, "danube": DanubeClient, "zbus": ZbusClient, "zbus+track": TrackedClient, "seneca": SenecaClient,
-}  # fmt: skip
-# Scheme to (default port, client class).
-SCHEMES = {
-    "mb": (3001, MbClient),
-    "mb+ws": (3000, MbClient),
-    "mb+tls": (8001, MbClient),
-    "mb+wss": (8000, MbClient),
-    "danube": (6650, DanubeClient),
-    "danube+tls": (6650, DanubeClient),
-    "zbus": (15555, ZbusClient),
-    "zbus+track": (16666, TrackedClient),
-    "seneca": (10101, SenecaClient),
-    "seneca+tcp": (10201, SenecaClient),
-}
 
 
 @overload
@@ -87,8 +72,11 @@ def connect(url: str, *, wire: str | None = None, **options: Any) -> Client:
     if unknown:
         known = ", ".join(Options.__struct_fields__)
         raise ConfigError(min(unknown), f"is not an option of a client; known options: {known}")
-    address = parse_urls(url, {scheme: port for scheme, (port, _) in SCHEMES.items()})
-    made = SCHEMES[address.scheme][1]
-    if wire is not None and made is not WIRES.get(wire):
+    schemes = wires.schemes()
+    address = parse_urls(url, {name: scheme.default_port for name, scheme in schemes.items()})
+    scheme = schemes[address.scheme]
+    made: type[Any] = load(scheme.client)
+    if wire not in (None, scheme.name):
         raise ConfigError("wire", f"is {wire!r}, but {address.scheme}:// has a {made.__name__}")
-    return made(address, Options(**options))
+    client: Client = made(address, Options(**options))
+    return client

@@ -56,7 +56,7 @@ def connect(url: str, **options: Any) -> SyncClient:
     Arguments as there. Raises ConfigError, ConnectionLostError.
     """
     wrapped = client.connect(url, **options)
-    return FORMS[type(wrapped)](wrapped)
+    return FORMS.get(type(wrapped), SyncClient)(wrapped)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from raceway.config.hosts import is_loopback
-from raceway.config.sections import Config, Section
+from raceway.config.sections import PORTS_IN_A_ROW, SECRET, Config, OpenSection, Section
 from raceway.errors import ConfigError
 
 PREFIX = "RACEWAY_"
@@ -28,11 +27,12 @@ NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
 # Old name of a setting to its present one. The old one is still read, with a warning.
 RENAMED = {"listen.zbus.admin_token": "security.admin_token"}
 
-# TLS keys are configured as file paths, so they are not secret values themselves. Headers of a collector often are.
-SECRETS = {"security.admin_token", "listen.zbus.tracker_token", "security.token_secret", "telemetry.headers"}
 HIDDEN = "(hidden)"
 # RFC 7518, 3.2: a key for HS256 must have at least the size of the hash, 256 bits.
 SECRET_BYTES = 32
+
+# Dotted key to the section of a wire: `{"listen.mb": MbWire}`.
+Sections: TypeAlias = Mapping[str, type[Section]]
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,47 +51,74 @@ class Setting(NamedTuple):
     kind: Any
     default: Any
 
+    @property
+    def is_secret(self) -> bool:
+        return SECRET in get_args(self.kind)
+
+
+Known: TypeAlias = Mapping[str, Setting]
+
 
 def load(
     file: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    *,
+    sections: Sections,
 ) -> Settings:
-    """Read all sources. `flags` has dotted keys; None means that a flag was not given.
+    """Read all sources. `flags` has dotted keys; None means that a flag was not given. `sections` are those of wires.
 
     Raises ConfigError with the key, and the file, variable or flag that set it.
     """
     environment = os.environ if environment is None else environment
+    known = describe(sections)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     warnings: list[str] = []
     file = file or environment.get(FILE_VARIABLE)
-    sources = [_from_file(Path(file))] if file else []
-    sources += [_from_environment(environment), _from_flags(flags or {})]
+    sources = [_from_file(Path(file), known)] if file else []
+    sources += [_from_environment(environment, known), _from_flags(flags or {})]
     for source in sources:
         for key, (value, origin) in _under_present_names(source, warnings).items():
-            _check_known(key, origin)
+            _check_known(key, origin, known)
             values[key], origins[key] = value, origin
-    config = _convert(values, origins)
-    _check_together(config, origins)
-    return Settings(config, {key: origins.get(key, "default") for key in describe()}, tuple(warnings))
+    config = _convert(values, origins, known, sections)
+    _check_together(config, origins, sections)
+    return Settings(config, {key: origins.get(key, "default") for key in known}, tuple(warnings))
 
 
-@cache
-def describe() -> Mapping[str, Setting]:
+def describe(sections: Sections) -> Known:
     """Map every dotted key to its setting. The manual's reference is generated from this."""
-    return dict(_fields(Config, ""))
+    found = dict(_fields(Config, ""))
+    for prefix, section in sections.items():
+        found.update(_fields(section, f"{prefix}."))
+    # Keys of one top-level section together.
+    tops = list(dict.fromkeys(key.partition(".")[0] for key in found))
+    return dict(sorted(found.items(), key=lambda pair: tops.index(pair[0].partition(".")[0])))
 
 
-def effective(config: Config) -> dict[str, Any]:
+def effective(config: Config, sections: Sections) -> dict[str, Any]:
     """Map every dotted key to its value, for display; secret values are hidden."""
     result = {}
-    for key in describe():
-        value: Any = config
-        for part in key.split("."):
-            value = getattr(value, part)
-        result[key] = HIDDEN if value and key in SECRETS else value
+    for key, setting in describe(sections).items():
+        prefix, _, name = key.rpartition(".")
+        value = getattr(_section(config, prefix, sections), name)
+        result[key] = HIDDEN if value and setting.is_secret else value
     return result
+
+
+def _section(config: Config, prefix: str, sections: Sections) -> Section:
+    if prefix in sections:
+        return _above(config, prefix).of(sections[prefix])
+    found: Section = config
+    for part in prefix.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _above(config: Config, prefix: str) -> OpenSection:
+    """Return the section below which a wire's section is."""
+    return config.listen if prefix.startswith("listen.") else config
 
 
 def _fields(section: type[Section], prefix: str) -> Iterator[tuple[str, Setting]]:
@@ -100,7 +127,7 @@ def _fields(section: type[Section], prefix: str) -> Iterator[tuple[str, Setting]
         kind = hints[field.name]
         if isinstance(kind, type) and issubclass(kind, Section):
             yield from _fields(kind, f"{prefix}{field.name}.")
-        else:
+        elif not (field.name == "wires" and issubclass(section, OpenSection)):
             yield prefix + field.name, Setting(section, field.name, kind, field.default)
 
 
@@ -114,8 +141,7 @@ def _under_present_names(source: dict[str, tuple[Any, str]], warnings: list[str]
     return renamed | {key: value for key, value in source.items() if key not in RENAMED}
 
 
-def _check_known(key: str, origin: str) -> None:
-    known = describe()
+def _check_known(key: str, origin: str, known: Known) -> None:
     tables = [f"{name}." for name, setting in known.items() if _plain(setting.kind) is dict]
     if key not in known and not key.startswith(tuple(tables)):
         near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
@@ -130,7 +156,7 @@ def _plain(kind: Any) -> Any:
     return get_origin(kind)
 
 
-def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
+def _from_file(path: Path, known: Known) -> dict[str, tuple[Any, str]]:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -138,32 +164,31 @@ def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"is not TOML: {error}") from error
     found: dict[str, tuple[Any, str]] = {}
-    _flatten(document, "", str(path), found)
+    _flatten(document, "", str(path), found, known)
     return found
 
 
-def _flatten(table: dict[str, Any], prefix: str, origin: str, into: dict[str, tuple[Any, str]]) -> None:
-    known = describe()
+def _flatten(table: dict[str, Any], prefix: str, origin: str, into: dict[str, tuple[Any, str]], known: Known) -> None:
     for name, value in table.items():
         key = prefix + name
         if isinstance(value, dict) and key not in known:
-            _flatten(value, key + ".", origin, into)
+            _flatten(value, key + ".", origin, into, known)
         else:
             into[key] = (value, origin)
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+def _from_environment(environment: Mapping[str, str], known: Known) -> dict[str, tuple[Any, str]]:
     found: dict[str, tuple[Any, str]] = {}
     for name, text in environment.items():
         if name.startswith(PREFIX) and name not in NOT_SETTINGS and "__" in name:
             key = name[len(PREFIX) :].lower().replace("__", ".")
-            found[key] = (_parse_text(key, text, name), f"environment {name}")
+            found[key] = (_parse_text(key, text, name, known), f"environment {name}")
     return found
 
 
-def _parse_text(key: str, text: str, origin: str) -> Any:
+def _parse_text(key: str, text: str, origin: str, known: Known) -> Any:
     """Parse the text of a variable: TOML syntax for lists and tables, plain text otherwise. Raises ConfigError."""
-    setting = describe().get(RENAMED.get(key, key))
+    setting = known.get(RENAMED.get(key, key))
     container = _plain(setting.kind) if setting else None
     if container in (tuple, dict):
         # A list without brackets: quoting TOML in a shell or a compose file is awkward.
@@ -180,27 +205,38 @@ def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     return {key: (value, "flag") for key, value in flags.items() if value is not None}
 
 
-def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
+def _convert(values: dict[str, Any], origins: dict[str, str], known: Known, sections: Sections) -> Config:
     tree: dict[str, Any] = {}
     for key, value in values.items():
         *path, leaf = key.split(".")
-        table = tree
-        for part in path:
-            table = table.setdefault(part, {})
-        table[leaf] = value
+        _table(tree, path)[leaf] = value
     # Each value by itself first: an error of the whole tree would not name the source of the value.
-    for key, setting in describe().items():
+    for key, setting in known.items():
         if key in values:
             try:
                 msgspec.convert(values[key], setting.kind, strict=False)
             except msgspec.ValidationError as error:
-                given = HIDDEN if key in SECRETS else repr(values[key])
+                given = HIDDEN if setting.is_secret else repr(values[key])
                 reason = f"{str(error)[0].lower()}{str(error)[1:]}, got {given}"
                 raise ConfigError(key, reason, origins[key]) from error
-    return msgspec.convert(tree, Config, strict=False)
+    below: dict[bool, list[Section]] = {False: [], True: []}
+    for prefix, kind in sections.items():
+        *path, leaf = prefix.split(".")
+        if table := _table(tree, path).pop(leaf, None):
+            below[prefix.startswith("listen.")].append(msgspec.convert(table, kind, strict=False))
+    config = msgspec.convert(tree, Config, strict=False)
+    listen = msgspec.structs.replace(config.listen, wires=tuple(below[True]))
+    return msgspec.structs.replace(config, listen=listen, wires=tuple(below[False]))
 
 
-def _check_together(config: Config, origins: Mapping[str, str]) -> None:
+def _table(tree: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """Return the table of a dotted path, created if it does not exist."""
+    for part in path:
+        tree = tree.setdefault(part, {})
+    return tree
+
+
+def _check_together(config: Config, origins: Mapping[str, str], sections: Sections) -> None:
     """Check the rules between keys. Raises ConfigError."""
 
     def refuse(key: str, reason: str) -> NoReturn:
@@ -215,11 +251,10 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
         reason = f"{listen.host} is reachable from other machines: set listen.tls_certificate and listen.tls_key, "
         refuse("listen.host", reason + "or allow plain connections with --insecure")
-    if listen.port_base and listen.port_base > 65535 - 9:
-        refuse("listen.port_base", "must be at most 65526: ten ports in a row are used")
-    if "/" in listen.danube.advertised:
-        refuse("listen.danube.advertised", "must be host:port, without a scheme")
+    if listen.port_base > (highest := 65536 - PORTS_IN_A_ROW):
+        refuse("listen.port_base", f"must be at most {highest}: {PORTS_IN_A_ROW} ports in a row are used")
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
         refuse("security.token_secret", f"must have {SECRET_BYTES} bytes or more when security is on")
-    if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
-        refuse("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
+    for prefix, kind in sections.items():
+        if fault := _above(config, prefix).of(kind).maybe_fault():
+            refuse(f"{prefix}.{fault[0]}", fault[1])

@@ -6,19 +6,20 @@ The manual's reference of settings is generated from it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 __all__ = [
-    "KIB", "MIB", "AttachedServiceSettings", "BrokerSettings", "Config", "DanubeWire", "Dial", "FailureDefaults",
-    "GrpcWire", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "MbWire", "PipelineSettings", "Retention",
-    "SchemaSettings", "Section", "SecuritySettings", "Seneca", "SenecaWire", "Subscriptions", "Telemetry",
-    "TopicLimits", "ZbusWire",
+    "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial", "FailureDefaults",
+    "GrpcWire", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port", "Positive",
+    "Retention", "SchemaSettings", "Section", "SecuritySettings", "Subscriptions", "Telemetry", "TopicLimits",
 ]  # fmt: skip
 
 KIB, MIB = 1024, 1024 * 1024
+# Ports from `listen.port_base` on that are a bus's own.
+PORTS_IN_A_ROW = 10
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -26,9 +27,29 @@ Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 Interval = Annotated[float, Meta(gt=0)]
 
+# Marks a setting whose value is not shown. TLS keys are set as file paths, so they are no secrets themselves.
+SECRET = Meta(extra={"secret": True})
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all sections."""
+
+    def maybe_fault(self) -> tuple[str, str] | None:
+        """Return a key of this section and what is wrong with it, if settings contradict each other."""
+        return None
+
+
+S = TypeVar("S", bound=Section)
+
+
+class OpenSection(Section, frozen=True):
+    """A section below which wires have sections of their own. `wires` has those that differ from their defaults."""
+
+    wires: tuple[Section, ...] = ()
+
+    def of(self, kind: type[S]) -> S:
+        """Return the section of this type."""
+        return next((section for section in self.wires if isinstance(section, kind)), kind())
 
 
 class Retention(Section, frozen=True):
@@ -211,74 +232,6 @@ class BrokerSettings(Section, frozen=True):
     subscriptions: Subscriptions = Subscriptions()
 
 
-class MbWire(Section, frozen=True):
-    """The MB wire."""
-
-    tcp_port: Port = 3001
-    """MB over TCP."""
-    websocket_port: Port = 3000
-    """MB over WebSocket."""
-    tls_port: Port = 8001
-    """MB over TLS, when a certificate is set."""
-    wss_port: Port = 8000
-    """MB over secure WebSocket, when a certificate is set."""
-    origins: tuple[str, ...] = ()
-    """Browser origins admitted besides loopback; `*` admits all."""
-    payload_limit: Positive = 16_384
-    """Largest payload in bytes."""
-    heartbeat_ms: Positive = 30_000
-    """Idle time after which the broker sends a heartbeat."""
-    deregister_ms: Positive = 60_000
-    """Idle time after which a service is deregistered and its connection closed."""
-    sweep_ms: Positive = 500
-    """Interval of checks for idle peers and incomplete frames."""
-    max_connections: Count = 0
-    """Open connections; further ones are closed at once. 0: no limit."""
-    rate_per_service: Count = 0
-    """Messages per second from one service. 0: no limit."""
-    rate_per_topic: Count = 0
-    """Messages per second on one topic. 0: no limit."""
-    topic_rate_per_service: dict[str, int] = {}
-    """Topic to the messages per second that one service may send on it."""
-
-
-class ZbusWire(Section, frozen=True):
-    """The zbus wire."""
-
-    port: Port = 15555
-    """zbus: queues, requests, the monitoring page."""
-    tracker: bool = False
-    """Act as a tracker too, on `port` and on `tracker_port`."""
-    tracker_port: Port = 16666
-    """Port of the tracker, if `tracker` is set."""
-    trackers: tuple[str, ...] = ()
-    """Trackers (host:port) to report this bus to; they must be in `dial.allow`."""
-    tracker_token: str = ""
-    """Token sent with reports to trackers; with security on, also accepted in reports of others."""
-    advertised: str = ""
-    """host:port given to clients as `broker`; empty: the listening address."""
-    head_limit: Positive = 64 * KIB
-    """Largest head of a message in bytes."""
-    header_limit: Positive = 200
-    """Maximum number of headers in a message."""
-    body_limit: Positive = 64 * MIB
-    """Largest body in bytes."""
-    request_timeout_ms: Positive = 22_222
-    """Timeout of a zbus request that is answered by a service of another wire."""
-    idle_ms: Count = 0
-    """Idle time after which a connection is closed. 0: never."""
-    max_connections: Count = 0
-    """Open connections; further ones are closed at once. 0: no limit."""
-    sweep_ms: Positive = 500
-    """Interval of checks for incomplete messages."""
-    report_ms: Positive = 3000
-    """Interval of this bus's reports to its trackers."""
-    probe_ms: Positive = 3000
-    """Interval at which a tracker probes whether a bus is still reachable."""
-    push_ms: Positive = 10_000
-    """Interval at which a tracker sends its state to its subscribers."""
-
-
 class GrpcWire(Section, frozen=True):
     """gRPC over HTTP/2, which the Danube wire uses."""
 
@@ -308,57 +261,6 @@ class GrpcWire(Section, frozen=True):
     """Open connections; further ones are closed at once. 0: no limit."""
     sweep_ms: Positive = 500
     """Interval of checks for incomplete messages and idle peers."""
-
-
-class DanubeWire(Section, frozen=True):
-    """The Danube wire; its transport is set in `listen.grpc`."""
-
-    port: Port = 6650
-    """Danube over gRPC: clients, schema registry, administration."""
-    advertised: str = ""
-    """host:port given to clients as the broker's address; empty: the one they connected to."""
-    attribute_limit: Positive = 128
-    """Maximum number of attributes of a message."""
-    attribute_bytes: Positive = 64 * KIB
-    """Bytes of a message's attributes, names and values together."""
-    # Clients open the next stream at once, so an immediate refusal would be a busy loop.
-    refusal_ms: Count = 2000
-    """Delay before a stream is refused; clients retry at once after a refusal."""
-
-
-class SenecaWire(Section, frozen=True):
-    """The Seneca wire, for clients."""
-
-    http_port: Port = 10101
-    """Seneca over HTTP: `POST /act`, every dialect."""
-    tcp_port: Port = 10201
-    """Seneca over TCP: one JSON document per line."""
-    head_limit: Positive = 64 * KIB
-    """Largest head of an HTTP request in bytes."""
-    body_limit: Positive = 8 * MIB
-    """Largest document in bytes."""
-    # 22,222 ms is the default timeout of npm `seneca`.
-    request_timeout_ms: Positive = 22_222
-    """Timeout of a call that sets no shorter one; also how long results are kept for repeated ids."""
-    legacy_timeout_ms: Positive = 5000
-    """Timeout of a call of a legacy HTTP client, which itself gives up after 5,555 ms."""
-    hold_ms: Positive = 5000
-    """How long a call with a return path (`rtn.urn`) waits for its answer; a later answer is sent to the return path.
-    """
-    return_timeout_ms: Positive = 600_000
-    """Timeout of a call whose answer is sent to its return path (`rtn.urn`)."""
-    several_limit: Positive = 100
-    """Maximum number of answers to a call with `multiple`."""
-    repeat_ids: Positive = 50_000
-    """Number of calls whose results are kept for repeated ids."""
-    repeat_bytes: Positive = 64 * MIB
-    """Bytes of results kept for repeated ids."""
-    idle_ms: Count = 600_000
-    """Idle time after which a connection is closed. 0: never."""
-    max_connections: Count = 0
-    """Open connections; further ones are closed at once. 0: no limit."""
-    sweep_ms: Positive = 500
-    """Interval of checks for incomplete requests."""
 
 
 class HttpDoorSettings(Section, frozen=True):
@@ -391,7 +293,7 @@ class HttpDoorSettings(Section, frozen=True):
     """Interval at which the console's figures are updated."""
 
 
-class Listen(Section, frozen=True):
+class Listen(OpenSection, frozen=True):
     """Addresses, TLS and limits of all listening ports."""
 
     host: str = "127.0.0.1"
@@ -433,60 +335,8 @@ class Listen(Section, frozen=True):
     """SO_SNDBUF of accepted connections."""
     backlog: Positive = 1024
     """Connections that may wait to be accepted."""
-    mb: MbWire = MbWire()
-    zbus: ZbusWire = ZbusWire()
     grpc: GrpcWire = GrpcWire()
-    danube: DanubeWire = DanubeWire()
-    seneca: SenecaWire = SenecaWire()
     http: HttpDoorSettings = HttpDoorSettings()
-
-
-class AttachedServiceSettings(Section, frozen=True):
-    """A service to attach at start."""
-
-    pin: str
-    url: str
-    dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
-    name: str = ""
-
-
-class Seneca(Section, frozen=True):
-    """Calls of the bus to Seneca services."""
-
-    services: tuple[AttachedServiceSettings, ...] = ()
-    """Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and `name`, the pin's
-    topic."""
-    names: dict[str, str] = {}
-    """Pin to topic, for pins whose values do not make a valid topic."""
-    connect_ms: Positive = 2000
-    """Timeout of a connection attempt to a service."""
-    retry_ms: Positive = 1000
-    """Delay before the first new attempt to reach a service that is down; doubles each time."""
-    retry_max_ms: Positive = 30_000
-    """Longest delay between attempts."""
-    # Node closes an idle connection after 5 s; a call sent at that moment would be lost.
-    idle_ms: Positive = 4000
-    """Idle time after which a connection is not reused; Node closes it after 5 s."""
-    connections: Positive = 256
-    """Maximum number of connections to one service."""
-    waiting: Positive = 10_000
-    """Maximum number of calls that wait for a connection to one service."""
-    waiting_bytes: Positive = 64 * MIB
-    """Maximum bytes of open calls to one service."""
-    message_limit: Positive = 8 * MIB
-    """Largest document sent to a service in bytes; a larger one is undeliverable."""
-    answer_limit: Positive = 8 * MIB
-    """Largest answer of a service in bytes."""
-    retries_ms: tuple[Count, ...] = (1000, 2000, 4000)
-    """Delays before each new attempt to deliver to an observer or a return path."""
-    observer_messages: Positive = 10_000
-    """Messages that wait for one observer; further ones are undeliverable."""
-    observer_bytes: Positive = 16 * MIB
-    """Bytes of messages that wait for one observer; further ones are undeliverable."""
-    return_ms: Positive = 2000
-    """Timeout of a delivery to a return path."""
-    return_limit: Positive = 64 * KIB
-    """Largest response of a return path in bytes."""
 
 
 class Dial(Section, frozen=True):
@@ -502,10 +352,10 @@ class SecuritySettings(Section, frozen=True):
 
     enabled: bool = False
     """Require authentication, and allow peers only what their roles permit."""
-    admin_token: str = ""
+    admin_token: Annotated[str, SECRET] = ""
     """The administrator's token: wanted for zbus `admin` commands and for changes over the console port, with or
     without `enabled`; empty: none."""
-    token_secret: str = ""
+    token_secret: Annotated[str, SECRET] = ""
     """Secret that signs tokens (JWT, HS256); 32 bytes or more."""
     token_issuer: str = "raceway"  # noqa: S105 - no secret
     """Required issuer (`iss`) of a token."""
@@ -532,7 +382,8 @@ class Telemetry(Section, frozen=True):
     """Send traces to an OpenTelemetry collector; needs the extra `otel`."""
     endpoint: str = "http://127.0.0.1:4318/v1/traces"
     """URL of the collector (OTLP over HTTP)."""
-    headers: dict[str, str] = {}
+    # An API key often is one of them.
+    headers: Annotated[dict[str, str], SECRET] = {}
     """HTTP headers sent to the collector, for example an API key."""
     service_name: str = "raceway"
     """The `service.name` of this bus in traces."""
@@ -580,12 +431,11 @@ class PipelineSettings(Section, frozen=True):
     """Number of small parts at which a run merges them, in bronze tables. 0: never."""
 
 
-class Config(Section, frozen=True):
+class Config(OpenSection, frozen=True):
     """All settings of the bus."""
 
     listen: Listen = Listen()
     broker: BrokerSettings = BrokerSettings()
-    seneca: Seneca = Seneca()
     dial: Dial = Dial()
     journal: JournalSettings = JournalSettings()
     security: SecuritySettings = SecuritySettings()

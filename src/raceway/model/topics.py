@@ -1,8 +1,7 @@
 """Names of topics, patterns over them, and matching.
 
 A canonical name is common to all wires: letters and digits of any script in Unicode normal form C, `.`, `_` and `-`,
-255 characters at most. Dots separate levels. A wire may allow less: MB has ASCII letters and digits only, a letter at
-the start of each level, five levels at most.
+255 characters at most. Dots separate levels. A wire may allow less (`Wire.spells`).
 
 A pattern is a name in which a whole level may be `+` (exactly one level) and the last level may be `#` (zero or more
 levels). Matching ignores case. Names under `system.` and `raceway.` are the broker's own streams: a pattern matches
@@ -14,7 +13,6 @@ once.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -22,17 +20,12 @@ from typing import Generic, TypeVar
 from raceway.errors import NameInvalidError, NameReservedError
 
 MAX_NAME_LENGTH = 255
-MAX_MB_LEVELS = 5
 RESERVED = ("system", "raceway")
 # Streams of the bus itself: records of all messages, and of the log.
 AUDIT_STREAM, LOG_STREAM = "system.message", "system.log"
 ANY_LEVEL, ANY_TAIL = "+", "#"
 # Topics of this Danube namespace are shared by all wires; only Danube can name those of others.
 DEFAULT_NAMESPACE = "default"
-
-# Possessive quantifiers: a name comes from the network and must not be able to make the search backtrack.
-_mb_topic = re.compile(r"[A-Za-z][A-Za-z0-9]*+(?:\.[A-Za-z][A-Za-z0-9]*+)*+").fullmatch
-_mb_pattern = re.compile(r"(?:(?:[A-Za-z][A-Za-z0-9]*+|\+)\.)*+(?:[A-Za-z][A-Za-z0-9]*+|\+|#)").fullmatch
 
 V = TypeVar("V")
 
@@ -57,7 +50,7 @@ def _is_letter_or_digit(character: str) -> bool:
 
 
 @lru_cache(maxsize=8192)  # every message and every acknowledgement names its topic
-def parse_danube_topic(text: str) -> str:
+def parse_namespaced_topic(text: str) -> str:
     """Return the canonical name of `/namespace/topic`: the bare topic in namespace `default`, else the whole.
 
     Raises NameInvalidError. Dots are allowed in the topic only, because topics of other wires have them.
@@ -70,7 +63,7 @@ def parse_danube_topic(text: str) -> str:
 
 
 def parse_namespace(text: str) -> str:
-    """Return the name of a Danube namespace in normal form C. Raises NameInvalidError."""
+    """Return the name of a namespace in normal form C. Raises NameInvalidError."""
     name = canonical_name(text)
     if "." in name:
         raise NameInvalidError(text, "a namespace must not contain dots")
@@ -105,20 +98,6 @@ def refuse_reserved(name: str) -> None:
 def fold(name: str) -> str:
     """Return the form in which names that differ only in case are equal."""
     return name.casefold()
-
-
-def is_mb_topic(text: str) -> bool:
-    """Return whether a text is a topic by the rules of MB."""
-    return _has_mb_size(text) and _mb_topic(text) is not None
-
-
-def is_mb_pattern(text: str) -> bool:
-    """Return whether a text is a pattern by the rules of MB: a topic that may have wildcards, counted as levels."""
-    return _has_mb_size(text) and _mb_pattern(text) is not None
-
-
-def _has_mb_size(text: str) -> bool:
-    return len(text) <= MAX_NAME_LENGTH and text.count(".") < MAX_MB_LEVELS
 
 
 def has_wildcard(pattern: str) -> bool:

@@ -2,8 +2,8 @@
 
 process   build the parts, join them, run until told to stop
 bus       the broker and its door, and their start, upkeep and stop
-doors     open and close the doors of all wires
-tracking, exporting   trackers; traces to a collector
+doors     open and close the ports of all wires
+exporting             traces to a collector
 lifeline, logs        memory reserve; log records
 beside, supervising, tethered, child_bus, ports   child processes
 """

@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 import socket
 
+from raceway.config import PORTS_IN_A_ROW
 from raceway.errors import UnavailableError
 
 # Below the kernel's ephemeral range (from 32768), so that no outgoing connection occupies one.
 LOWEST, HIGHEST = 10_000, 32_767
-IN_A_ROW = 10
 
 
 def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST) -> int:
-    """The first of ten consecutive free ports on 127.0.0.1, chosen at random to avoid others who search, too."""
+    """The first of enough consecutive free ports on 127.0.0.1, chosen at random to avoid others who search, too."""
     for _ in range(200):
-        base = random.randint(lowest, highest - IN_A_ROW + 1)  # noqa: S311 - no secret
-        if all(_is_free(port) for port in range(base, base + IN_A_ROW)):
+        base = random.randint(lowest, highest - PORTS_IN_A_ROW + 1)  # noqa: S311 - no secret
+        if all(_is_free(port) for port in range(base, base + PORTS_IN_A_ROW)):
             return base
-    raise UnavailableError(f"no {IN_A_ROW} free ports in a row found between {lowest} and {highest}")
+    raise UnavailableError(f"no {PORTS_IN_A_ROW} free ports in a row found between {lowest} and {highest}")
 
 
 def _is_free(port: int) -> bool:

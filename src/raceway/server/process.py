@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,37 +27,32 @@ from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.model.addresses import host_port
-from raceway.net.outgoing.allowed import AllowList, Target
+from raceway.net.outgoing.allowed import AllowList
 from raceway.net.sockets import bind
 from raceway.server.bus import local_bus
-from raceway.server.doors import Doors, ports, tracker_port
+from raceway.server.doors import CONSOLE, Doors, encrypted_ports, ports
 from raceway.server.exporting import exporting
 from raceway.server.lifeline import Lifeline
 from raceway.server.running import RUNNING_FILE, Running
-from raceway.server.tracking import tracking
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
 from raceway.web.event_streams import EventStreams
-from raceway.wires.seneca.dial.returns import Returns
-from raceway.wires.seneca.dial.services import ServiceTable
+from raceway.web.routing import Routes
 
 log = structlog.get_logger("raceway")
 
-# Longest wait at start for Seneca services that do not answer: a start should take less than a second.
-LOOK_S = 0.3
 # Time beyond the drain for a stop to begin, and without memory to end, before the process is killed.
 STOP_S = 5.0
-ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
 # Context that runs beside a ready bus, given the URL of each listener; it ends before the bus does.
 Beside = Callable[[dict[str, str]], contextlib.AbstractAsyncContextManager[None]]
 
 
-def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside | None = None) -> int:
+def run(settings: config.Settings, *, only: str | None = None, beside: Beside | None = None) -> int:
     """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start.
 
-    With `tracker_only` it is a zbus tracker for other brokers: one listener and no journal.
+    With `only` this port alone is opened, and no console.
     """
     leave_pandas_out()
     for warning in settings.warnings:
@@ -68,7 +63,7 @@ def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings.config, _track if tracker_only else partial(_serve, beside=beside)))
+        runner.run(_run(settings.config, partial(_serve_one, port=only) if only else partial(_serve, beside=beside)))
     return 0
 
 
@@ -102,27 +97,19 @@ async def _serve(
     lifeline.relief = door.runtime.unfinished.relieve_half
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
-    is_own = partial(_is_own, settings.listen, set(chosen.values()))
-    services = ServiceTable(
-        bus.broker, door, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
-    )  # fmt: skip
-    returns = Returns(door, settings.seneca, loop, allowed, is_own)
-    doors = Doors(bus, settings.listen, loop, pins=services.pins, returns=returns)
+    doors = Doors(bus, settings, loop)
     console = Console(
-        door, settings.security.admin_token, settings.listen, chosen["console"], services, Path(settings.journal.folder)
-    )
-    services.open()
-    await services.looked(LOOK_S)
+        door, settings.security.admin_token, settings.listen, chosen[CONSOLE], doors.routes(),
+        Path(settings.journal.folder),
+    )  # fmt: skip
     await doors.open()
     await console.open()
     renewing = _renewing(loop, settings.listen, doors)
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, bus.tick)
     samples = _repeat(loop, settings.listen.http.live_ms / 1000, console.sample)
-    async with (
-        tracking(settings.listen, doors.administration, settings.dial.allow),
-        exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed),
-    ):
+    traces = exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed)
+    async with doors.running(), traces:
         urls = _urls(settings.listen, chosen)
         with _announced(settings.journal, urls):
             print("ready", flush=True)
@@ -131,11 +118,8 @@ async def _serve(
                 await stop.wait()
     lifeline.notice()
     log.info("bus stopping")
-    drain_s = settings.broker.drain_s
-    await asyncio.gather(doors.drain(), services.drain(drain_s), returns.drain(drain_s))
+    await doors.drain()
     doors.close()
-    returns.close()
-    services.close()
     await console.close()
     upkeep.cancel()
     ticks.cancel()
@@ -146,18 +130,20 @@ async def _serve(
     await asyncio.sleep(0)
 
 
-async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline) -> None:
+async def _serve_one(
+    settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline, port: str
+) -> None:
     loop = asyncio.get_running_loop()
     bus = local_bus(settings, journal, loop)
     lifeline.relief = bus.door.runtime.unfinished.relieve_half
-    doors = Doors(bus, settings.listen, loop, tracker_only=True)
+    doors = Doors(bus, settings, loop, only=port)
     await doors.open()
-    async with tracking(settings.listen, doors.administration, settings.dial.allow):
+    async with doors.running():
         print("ready", flush=True)
-        log.info("tracker ready", tracker=tracker_port(settings.listen))
+        log.info(f"{port} ready", **{port: ports(settings.listen)[port]})
         await stop.wait()
     lifeline.notice()
-    log.info("tracker stopping")
+    log.info(f"{port} stopping")
     await doors.drain()
     doors.close()
     await asyncio.sleep(0)
@@ -172,13 +158,13 @@ class Console:
         admin_token: str,
         listen: config.Listen,
         port: int,
-        services: ServiceTable | None = None,
+        more: Sequence[Routes] = (),
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
         self._streams = EventStreams(door, listen.http)
         hosts = (*listen.hosts, listen.host)
-        app = build_app(door, hosts, admin_token, services, listen, self._streams, ports(listen), data)
+        app = build_app(door, hosts, admin_token, more, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
             app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
@@ -250,9 +236,9 @@ def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doo
 
 
 def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
-    plain, secure = config.plain_host(listen), listen.host
+    plain, secure, encrypted = config.plain_host(listen), listen.host, encrypted_ports()
     return {
-        door: f"{'http' if door == 'console' else door}://{host_port(secure if door in ENCRYPTED else plain, port)}"
+        door: f"{'http' if door == CONSOLE else door}://{host_port(secure if door in encrypted else plain, port)}"
         for door, port in chosen.items()
     }
 
@@ -272,11 +258,6 @@ def _announced(journal: config.JournalSettings, urls: dict[str, str]) -> Iterato
         yield
     finally:
         file.unlink(missing_ok=True)
-
-
-def _is_own(listen: config.Listen, own_ports: set[int], target: Target) -> bool:
-    """Whether this address is one of the bus's own listeners."""
-    return target.port in own_ports and config.names_us(f"//{target}", (listen.host, *listen.hosts))
 
 
 def _write_private(file: Path, data: bytes) -> None:

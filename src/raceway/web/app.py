@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -33,9 +33,8 @@ from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.routing import WebRoute, checked, routes_of
+from raceway.web.routing import Routes, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
-from raceway.web.seneca import SenecaRoutes, ServiceDirectory
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
 from raceway.web.topics import TopicRoutes
@@ -51,7 +50,7 @@ def build_app(
     door: Door,
     hosts: tuple[str, ...],
     admin_token: str = "",
-    services: ServiceDirectory | None = None,
+    more: Sequence[Routes] = (),
     listen: config.Listen = USUAL,
     streams: EventStreams | None = None,
     doors: Mapping[str, int] | None = None,
@@ -60,8 +59,8 @@ def build_app(
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
-    what is private. `streams` lets the caller end event streams on shutdown. `doors` are all listening ports, for the
-    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+    what is private. `more` are the routes of wires. `streams` lets the caller end event streams on shutdown. `doors`
+    are all listening ports, for the AsyncAPI document. `data` is the folder of the journal and of the pipeline.
 
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
     """
@@ -70,11 +69,11 @@ def build_app(
     routes: list[WebRoute] = []
     # Messages come before topics, whose names may contain slashes.
     groups = [
-        HealthRoutes(door, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(door, admin_token),
+        HealthRoutes(door, more, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(door, admin_token),
         LiveRoutes(live, door), MessageRoutes(door, desk, doorman, listen.http),
         TopicRoutes(door, live), GraphRoutes(door, data, desk), PipelineRoutes(data, door, desk),
         SubscriptionRoutes(door, doorman), PolicyRoutes(door), QueueRoutes(door, doorman),
-        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(door), RegistryRoutes(door),
+        *more, SchemaRoutes(door), RegistryRoutes(door),
         TopicReadRoutes(door, listen.http, streams), PublishRoutes(door, listen), RejectedRoutes(door),
         AsyncApiRoutes(door, doors or {}), DocumentRoutes(routes),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -21,9 +21,11 @@ from raceway.broker.door import Door
 from raceway.broker.view.topics import KnownTopic
 from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
-from raceway.model.topics import is_mb_topic, is_reserved
+from raceway.model.topics import is_reserved
 from raceway.web.inputs import CLAMPED
 from raceway.web.routing import LOOKUP, Routes, get
+from raceway.wires import WIRES
+from raceway.wires.wire import Wire, load
 
 VERSION = "3.1.0"
 TOPICS = 1000
@@ -31,10 +33,6 @@ TOPICS = 1000
 SCHEMA_BYTES = 8 * 1024 * 1024
 MORE = "x-raceway-after"
 
-PROTOCOLS = {
-    "mb": "mb", "mb+ws": "mb+ws", "mb+tls": "mb+tls", "mb+wss": "mb+wss", "danube": "grpc", "danube+tls": "grpc",
-    "zbus": "zbus", "seneca": "seneca+http", "seneca+tcp": "seneca+tcp", "console": "http",
-}  # fmt: skip
 _DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09")
 _PLAIN: dict[str, tuple[dict[str, str], str]] = {
     "string": ({"type": "string"}, "text/plain"),
@@ -46,6 +44,13 @@ _CONTENT_TYPES = {
     "avro": "application/vnd.apache.avro",
     "protobuf": "application/x-protobuf",
 }
+
+
+class Spoken(NamedTuple):
+    """Protocol of a port by name, and its wire."""
+
+    protocol: str
+    wire: Wire | None
 
 
 class _Schemas(dict[str, Any]):
@@ -68,7 +73,10 @@ class AsyncApiRoutes(Routes):
 
     def __init__(self, door: Door, doors: Mapping[str, int]) -> None:
         self._view = door.view
-        self._doors = {door: port for door, port in doors.items() if door in PROTOCOLS}
+        known = {port.name: Spoken(port.protocol, wire) for wire in WIRES for port in wire.ports if port.protocol}
+        known["console"] = Spoken("http", None)
+        self._doors = {name: port for name, port in doors.items() if name in known}
+        self._spoken = known
 
     @get("/asyncapi.json", LOOKUP, "door")
     async def document(self, request: Request, query: AsyncQuery) -> dict[str, Any]:
@@ -98,7 +106,7 @@ class AsyncApiRoutes(Routes):
             },
             "defaultContentType": "application/octet-stream",
             "servers": {
-                _server_name(door): {"host": host_port(host, port), "protocol": PROTOCOLS[door]}
+                _server_name(door): {"host": host_port(host, port), "protocol": self._spoken[door].protocol}
                 for door, port in self._doors.items()
             },
             "channels": channels,
@@ -113,7 +121,7 @@ class AsyncApiRoutes(Routes):
             "messages": {"message": self._message(topic, schemas)},
             "x-raceway-offsets": {"first": first, "next": following},
         }
-        servers = [door for door in self._doors if _spells(door, topic)]
+        servers = [door for door in self._doors if _spells(self._spoken[door].wire, topic)]
         if len(servers) < len(self._doors):
             channel["servers"] = [{"$ref": _pointer("servers", _server_name(door))} for door in servers]
         return channel
@@ -162,10 +170,11 @@ def _server_name(door: str) -> str:
     return door.replace("+", "-")
 
 
-def _spells(door: str, topic: KnownTopic) -> bool:
-    if door.startswith("danube"):
+def _spells(wire: Wire | None, topic: KnownTopic) -> bool:
+    """Return whether a wire can name a topic; None is HTTP, on the console port."""
+    if wire is not None and wire.namespaces:
         return True
-    return bool(topic.public) and (not door.startswith("mb") or is_mb_topic(topic.public))
+    return bool(topic.public) and (wire is None or not wire.spells or load(wire.spells)(topic.public))
 
 
 def _pointer(*parts: str) -> str:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.web.answers import refusal
 from raceway.web.routing import OPEN, Routes, get
+from raceway.wires import WIRES
 
 FOLDER = Path(__file__).parent / "static"
 PREFIX = "/console/"
@@ -62,14 +63,32 @@ class Caution:
 
 @cache
 def files() -> dict[str, File]:
-    """Return all files by name, read once."""
-    found = {}
-    for path in sorted(FOLDER.rglob("*")):
-        if path.suffix in TYPES:
-            content = path.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            found[path.relative_to(FOLDER).as_posix()] = File(content, TYPES[path.suffix], etag)
-    return found
+    """Return all files by name, read once, and the one that is written here."""
+    found = {
+        path.relative_to(FOLDER).as_posix(): path.read_bytes()
+        for path in sorted(FOLDER.rglob("*"))
+        if path.suffix in TYPES
+    }
+    # Scripts read the names of the wires there.
+    found["index.html"] = found["index.html"].replace(b"{{wires}}", " ".join(wire.name for wire in WIRES).encode())
+    found["wires.css"] = wire_colours().encode()
+    return {name: _file(name, content) for name, content in found.items()}
+
+
+def _file(name: str, content: bytes) -> File:
+    return File(content, TYPES[Path(name).suffix], f'"{hashlib.sha256(content).hexdigest()[:20]}"')
+
+
+def wire_colours() -> str:
+    """Return the style sheet that gives each wire its colour."""
+    light, dark = ("".join(f" --wire-{wire.name}: {wire.colours[at]};" for wire in WIRES) for at in (0, 1))
+    rules = "".join(
+        f".wire.{wire.name}::before {{ background: var(--wire-{wire.name}); }}\n"
+        f":is(svg, .wires) .{wire.name} {{ --series: var(--wire-{wire.name}); }}\n"
+        f"svg .line.{wire.name} {{ stroke: var(--series); }}\n"
+        for wire in WIRES
+    )
+    return f':root {{{light} }}\n:root[data-theme="dark"] {{{dark} }}\n{rules}'
 
 
 class ConsoleRoutes(Routes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,6 @@ from raceway.journal.query.inspect import SegmentFacts, survey
 from raceway.web.asking import QueryPool
 from raceway.web.metrics import exposition
 from raceway.web.routing import LOOKUP, OPEN, TEXT, Answered, Routes, get
-from raceway.web.seneca import ServiceDirectory
 
 # Number of newest segments shown.
 SEGMENTS = 200
@@ -43,8 +43,8 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class HealthRoutes(Routes):
-    def __init__(self, door: Door, services: ServiceDirectory | None, data: Path | None, desk: QueryPool) -> None:
-        self._view, self._services, self._data, self._desk = door.view, services, data, desk
+    def __init__(self, door: Door, more: Sequence[Routes], data: Path | None, desk: QueryPool) -> None:
+        self._view, self._more, self._data, self._desk = door.view, more, data, desk
 
     @get("/healthz", OPEN, "bus")
     async def alive(self) -> Alive:
@@ -61,7 +61,7 @@ class HealthRoutes(Routes):
     @get("/metrics", OPEN, "bus", media_type=TEXT)
     async def metrics(self) -> Response:
         """Metrics for Prometheus."""
-        content = exposition(self._view, self._services)
+        content = exposition(self._view, self._more)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @get("/api/journal", LOOKUP, "bus")

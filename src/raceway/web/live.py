@@ -19,11 +19,11 @@ from raceway import __version__
 from raceway.broker.door import Door
 from raceway.broker.view.health import Counts
 from raceway.errors import BusyError, ForbiddenError
-from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
+from raceway.model.envelope import HTTP, encode_json
 from raceway.web.answers import principal_of
 from raceway.web.routing import EVENTS, LOOKUP, Routes, get
+from raceway.wires import WIRES
 
-WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
 # Five minutes at one a second: the length of the chart.
 KEPT_SAMPLES = 300
 # Topics may be many, so their offsets are copied every fifth time; a rate covers the last ten to fifteen seconds.
@@ -162,7 +162,7 @@ class Live:
 
 def _summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
     """Return messages received by wire; copies delivered, bytes, errors."""
-    wires, named = dict.fromkeys(WIRES, 0), counts.named
+    wires, named = dict.fromkeys((*(wire.name for wire in WIRES), HTTP.decode()), 0), counts.named
     for (wire, _), count in counts.messages.items():
         wires[wire.decode()] = wires.get(wire.decode(), 0) + count
     errors = named["router.message.error"] + named["router.response.error"] + named["router.request.timeout"]

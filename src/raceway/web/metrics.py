@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
 
 import msgspec
@@ -10,7 +10,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import generate_latest
 
 from raceway.broker.view import View
-from raceway.web.seneca import ServiceDirectory
+from raceway.web.routing import Routes
 
 # Prometheus name to the meter's name, which follows MB, and help text. Labels are few and fixed.
 COUNTERS = {
@@ -101,8 +101,8 @@ FURTHEST = 100
 class BusCollector:
     """Collector that reads all metrics on each scrape; nothing is kept between scrapes."""
 
-    def __init__(self, view: View, services: ServiceDirectory | None) -> None:
-        self._view, self._services = view, services
+    def __init__(self, view: View, more: Sequence[Routes] = ()) -> None:
+        self._view, self._more = view, more
 
     def collect(self) -> Iterable[Metric]:
         view, counts, gauges = self._view, self._view.health.counts(), self._view.health.gauges()
@@ -145,7 +145,8 @@ class BusCollector:
             value=gauges.handed_requests,
         )
         yield from self._subscriptions(gauges.producers)
-        yield from self._seneca()
+        for routes in self._more:
+            yield from routes.collect()
         yield from self._journal()
 
     def _subscriptions(self, producers: int) -> Iterable[Metric]:
@@ -164,13 +165,6 @@ class BusCollector:
         for row in nlargest(FURTHEST, rows, key=lambda row: row.lag):
             lag.add_metric((row.topic, row.name), row.lag)
         yield lag
-
-    def _seneca(self) -> Iterable[Metric]:
-        rows = self._services.rows() if self._services is not None else ()
-        found = GaugeMetricFamily("raceway_seneca_services", "Attached Seneca services.", labels=("state",))
-        for state in ("up", "down", "unknown"):
-            found.add_metric((state,), sum(row.state == state for row in rows))
-        yield found
 
     def _journal(self) -> Iterable[Metric]:
         bus = self._view.health.now()
@@ -194,7 +188,8 @@ def _health_gauge(name: str, value: int) -> Metric:
     return GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=figure)
 
 
-def exposition(view: View, services: ServiceDirectory | None = None) -> bytes:
+def exposition(view: View, more: Sequence[Routes] = ()) -> bytes:
+    """Return all metrics, with those of the routes that wires add."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BusCollector(view, services))
+    registry.register(BusCollector(view, more))
     return generate_latest(registry)

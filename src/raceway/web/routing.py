@@ -24,6 +24,7 @@ from types import UnionType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from prometheus_client.core import Metric
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
@@ -192,6 +193,10 @@ class Routes:
     """A group of handlers, whose routes are declared on its methods."""
 
     form: ClassVar[ResponseForm] = CONSOLE
+
+    def collect(self) -> Iterable[Metric]:
+        """Return metrics of what these routes are about, for `/metrics`."""
+        return ()
 
     def bound(self) -> Iterator[Bound]:
         for name, member in vars(type(self)).items():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.client import SCHEMES, connect
+from raceway.client import connect
 from raceway.errors import ConfigError
 from raceway.net.client.address import Address, parse_url
+from raceway.wires import schemes
 
 PORTS = {"mb": 3001, "mb+wss": 8000}
 
@@ -37,7 +38,7 @@ def test_what_is_no_address_is_refused_and_named(url: str) -> None:
 
 
 def test_every_scheme_has_its_default_port() -> None:
-    ports = {scheme: connect(f"{scheme}://bus.example").address.port for scheme in SCHEMES}
+    ports = {scheme: connect(f"{scheme}://bus.example").address.port for scheme in schemes()}
     assert ports == {
         "mb": 3001, "mb+ws": 3000, "mb+tls": 8001, "mb+wss": 8000, "danube": 6650, "danube+tls": 6650, "zbus": 15555,
         "zbus+track": 16666, "seneca": 10101, "seneca+tcp": 10201,

@@ -12,6 +12,8 @@ health          status of the bus and its journal, counters
 
 from __future__ import annotations
 
+from typing import Any
+
 from raceway.broker.broker import Broker
 from raceway.broker.view.administration import AdministrationView
 from raceway.broker.view.health import HealthView
@@ -46,6 +48,10 @@ class View:
     def unmasked(self, message_id: bytes) -> bytes:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
         return self._broker.chains.unmask(message_id)[0]
+
+    def kept(self, section: str) -> dict[str, Any]:
+        """Return the values that `KeepServices` has stored in a section, by key."""
+        return dict(self._broker.journal.state.section(section))
 
     def public_name(self, name: str) -> str:
         """Return the name by which clients know a topic: a partition has that of its base, an aliased topic its alias.

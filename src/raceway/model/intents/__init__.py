@@ -9,6 +9,7 @@ too: a `RacewayError`.
   batches      messages: publish, request, answer, acknowledge
   peers        the peer itself, its subscriptions, what it sees of others
   queues       messages of queues, consumers of queues, their creation
+  services     services that the bus calls
   producers, subscriptions   registered producers; consumers of named subscriptions
   reading      stored messages: by position, as they are committed, those that were not delivered
   topics, administration, schemas, roles     administration; the schema registry
@@ -136,6 +137,12 @@ from raceway.model.intents.security import (
     Identify,
     ProveAdministrator,
 )
+from raceway.model.intents.services import (
+    AttachService,
+    CheckWritable,
+    DetachService,
+    KeepServices,
+)
 from raceway.model.intents.subscriptions import (
     AttachConsumer,
     FindConsumer,
@@ -166,6 +173,7 @@ __all__ = [
     "AskAll",
     "Asked",
     "AttachConsumer",
+    "AttachService",
     "Audit",
     "Authorization",
     "Authorize",
@@ -174,6 +182,7 @@ __all__ = [
     "BindRole",
     "BindTopic",
     "CheckSchema",
+    "CheckWritable",
     "ConfirmDeliveries",
     "CreateNamespace",
     "CreateProducer",
@@ -188,6 +197,7 @@ __all__ = [
     "DeleteTopic",
     "DeleteVersion",
     "DeliverySettings",
+    "DetachService",
     "Done",
     "Enqueue",
     "EnqueueRequests",
@@ -200,6 +210,7 @@ __all__ = [
     "Identify",
     "Intent",
     "IntentFor",
+    "KeepServices",
     "ListPeers",
     "ListRejected",
     "ListSubscriptions",

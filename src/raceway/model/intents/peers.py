@@ -19,7 +19,7 @@ class PeerRow(Outcome, frozen=True):
     description: str
     connected_us: int
     heard_us: int
-    wire: str = "mb"
+    wire: str
 
 
 class Peers(Outcome, frozen=True):

@@ -1,4 +1,4 @@
-"""Import of captured traffic into bronze: one module per wire, each with every rule of its codec.
+"""Import of captured traffic into bronze. Each wire has its own reader, with every rule of its codec.
 
 A capture is identified by the SHA-256 of its bytes: that is its `source`, so the same file is imported once, whatever
 its name. `sequence` counts the messages of the file, good and bad ones together.
@@ -7,6 +7,4 @@ its name. `sequence` counts the messages of the file, good and bad ones together
     pieces      cut in the driver, parsed by workers       verdicts   which rule a message breaks first
     importing   one file, all of it or nothing             parsed     results of a parser, and the rows of it
     chains      answers to requests, within a file         batches    columns of a codec as columns of bronze
-
-    mb, mb_rules    zbus, zbus_heads, zbus_columns    seneca    danube    lines (of mb and seneca)
 """

@@ -1,12 +1,7 @@
 """Relations between the messages of one capture: answers to their requests, and every message to the first of its
 chain.
 
-A wire pairs by ids, and a file may hold the same id twice; ambiguous pairs are left open.
-
-    mb        an answer has the id of its request, or names it as its parent
-    zbus      a message produced to the reply queue of a request, under its id, is the answer
-    seneca    an answer repeats both ids of its request, and has no topic
-    danube    has no requests
+A wire pairs by ids (`Wire.pairing`), and a file may hold the same id twice; ambiguous pairs are left open.
 
 Only ids and positions are joined. The result is small and stored beside the files; each worker then completes the rows
 of its own pieces. A capture without answers and parents is not touched at all.
@@ -28,8 +23,10 @@ from pyspark.sql import functions as F
 
 from raceway.pipeline.imports.pieces import PieceReport, task_count
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.wires import wire_of
 from raceway.wires.captures.columns import BRONZE, ddl
 from raceway.wires.captures.verdicts import spread
+from raceway.wires.wire import Pairing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +41,8 @@ _DONE = pa.schema([("file", pa.string())])
 
 def complete(spark: SparkSession, wire: str, told: Sequence[PieceReport], folder: Path) -> None:
     """Complete the rows in the files of these pieces, where there is something to complete."""
-    if wire == "danube" or not any(each.related for each in told):
+    pairing = wire_of(wire).pairing
+    if pairing is None or not any(each.related for each in told):
         return
     files = [each.messages_file for each in told if each.messages_file]
     rows = (
@@ -53,41 +51,36 @@ def complete(spark: SparkSession, wire: str, told: Sequence[PieceReport], folder
         .select("sequence", "kind", "topic", "message_id", "parent_id", "correlation_id", "reply_to")
     )
     found = str(folder / "links")
-    _links(rows, wire).write.parquet(found)
+    _links(rows, pairing).write.parquet(found)
     work = partial(_work, files, found)
     tasks = task_count(spark, len(files))
     spark.range(0, len(files), 1, numPartitions=tasks).mapInArrow(work, ddl(_DONE)).collect()
 
 
-def _links(rows: DataFrame, wire: str) -> DataFrame:
+def _links(rows: DataFrame, pairing: Pairing) -> DataFrame:
     """Return (sequence, answers, kind, topic, correlation_id) of the rows that change."""
-    rooted = rows.withColumn("root", F.col("correlation_id")) if wire == "seneca" else _with_roots(rows, wire)
-    answers = _answers(rooted, wire)
+    rooted = rows.withColumn("root", F.col("correlation_id")) if pairing.has_roots else _with_roots(rows, pairing)
+    answers = _answers(rooted, pairing)
     return answers.unionByName(_moved(rooted).join(answers, "sequence", "left_anti"))
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-def _asked(wire: str) -> Column:
-    """Return the key under which a request can be answered; NULL if it cannot be."""
-    if wire == "zbus":
-        # NUL separates the parts: no id contains it, and `concat` is NULL if either part is.
-        return F.concat("reply_to", F.lit("\0"), "message_id")
-    return F.lower("message_id") if wire == "mb" else F.concat("message_id", F.lit("\0"), "correlation_id")
+def _key(columns: tuple[str, ...], folds_case: bool) -> Column:
+    """Return the values of these columns as one key; NULL if one of them is."""
+    # NUL separates the parts: no id contains it, and `concat` is NULL if either part is.
+    first, *others = [F.lower(name) if folds_case else F.col(name) for name in columns]
+    return F.concat(first, *(part for each in others for part in (F.lit("\0"), each)))
 
 
-def _answered(wire: str) -> list[Column]:
-    """Return the keys under which a message may be an answer, best first."""
-    if wire == "zbus":
-        return [F.concat("topic", F.lit("\0"), "message_id")]
-    return [F.lower("message_id"), F.lower("parent_id")] if wire == "mb" else [_asked(wire)]
-
-
-def _answers(rows: DataFrame, wire: str) -> DataFrame:
+def _answers(rows: DataFrame, pairing: Pairing) -> DataFrame:
     """Return the answers with the request of each."""
     asked = rows.where("kind = 'request'").select(
-        _asked(wire).alias("key"), F.col("sequence").alias("at"), "topic", F.col("root").alias("correlation_id")
+        _key(pairing.asked, pairing.folds_case).alias("key"),
+        F.col("sequence").alias("at"),
+        "topic",
+        F.col("root").alias("correlation_id"),
     )
     requests = (
         # Only keys of exactly one request: with two, an answer cannot be assigned without doubt.
@@ -96,8 +89,8 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
         .agg(F.count("*").alias("times"), *(F.first(name).alias(name) for name in ("at", "topic", "correlation_id")))
         .where("times = 1")
     )
-    kind = "publish" if wire == "zbus" else "response"
-    told = rows.where(F.col("kind") == kind).select("sequence", F.posexplode(F.array(*_answered(wire))))
+    named = [_key(columns, pairing.folds_case) for columns in pairing.answered]
+    told = rows.where(F.col("kind") == pairing.kind).select("sequence", F.posexplode(F.array(*named)))
     # An answer comes after its request; an earlier message with the same id is something else.
     best = told.join(requests, F.col("col") == F.col("key")).where("at < sequence")
     first = best.groupBy("sequence").agg(F.min_by(F.struct("at", "topic", "correlation_id"), "pos").alias("one"))
@@ -105,7 +98,7 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
         "sequence",
         F.col("one.at").alias("answers"),
         F.lit("response").alias("kind"),
-        (F.col("one.topic") if wire == "seneca" else F.lit(None).cast("string")).alias("topic"),
+        (F.col("one.topic") if pairing.lends_topic else F.lit(None).cast("string")).alias("topic"),
         F.col("one.correlation_id").alias("correlation_id"),
     )
 
@@ -113,12 +106,12 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
 # ---- chains ---------------------------------------------------------------------------------------------------------
 
 
-def _with_roots(rows: DataFrame, wire: str) -> DataFrame:
+def _with_roots(rows: DataFrame, pairing: Pairing) -> DataFrame:
     """Return the rows with `root`: the id at the beginning of the chain that a message's parent belongs to.
 
     Pointer jumping: every round looks twice as far up.
     """
-    same = F.lower if wire == "mb" else F.col  # ids of MB are the same in either letter case
+    same = F.lower if pairing.folds_case else F.col
     named = rows.where("kind <> 'response' AND message_id IS NOT NULL AND parent_id IS NOT NULL")
     chain = named.groupBy(same("message_id").alias("id")).agg(F.min_by("parent_id", "sequence").alias("up"))
     # Checkpointed, or the plan of each round would contain all rounds before it.

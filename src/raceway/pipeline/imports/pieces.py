@@ -13,7 +13,6 @@ import mmap
 import uuid
 from collections.abc import Iterator
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 from raceway import config
 from raceway.errors import PipelineError
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.wires import wire_of
 from raceway.wires.captures.capture import Capture
 from raceway.wires.captures.columns import BRONZE, ddl
 from raceway.wires.captures.form import Form
@@ -37,6 +37,7 @@ from raceway.wires.captures.parsed import (
     rejected_rows,
 )
 from raceway.wires.captures.slices import Bytes
+from raceway.wires.wire import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def form_of(wire: str, settings: config.Config, path: Path) -> Form:
     """Return how this file is read; its first byte may decide."""
     with path.open("rb") as file:
         first = file.read(1)
-    form: Form = import_module(f"raceway.wires.{wire}.capture.reader").form(settings, first)
+    form: Form = load(wire_of(wire).capture)(settings, first)
     return form
 
 

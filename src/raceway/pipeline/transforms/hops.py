@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, own_position, position_bucket
+from raceway.wires import WIRES
 
 DDL = """
     source string, partition int, sequence bigint, hop int, time timestamp, time_us bigint,
@@ -24,8 +25,9 @@ DDL = """
 def transform(inputs: Inputs) -> DataFrame:
     """Return the rows of the table."""
     entries = inputs[MESSAGES].where(F.size("hops") > 0).select("*", F.posexplode("hops").alias("hop", "entry"))
-    # Three times of one clock, against four times of two clocks on Seneca.
-    by_bus = (F.col("kind") == "response") & F.col("wire").isin("mb", "zbus")
+    # Three times of one clock, against four times of two clocks on other wires.
+    own = [wire.name for wire in WIRES if wire.own_times]
+    by_bus = (F.col("kind") == "response") & F.col("wire").isin(own)
     processing = _between(1, 2)
     round_trip = F.when(by_bus, _between(0, 2)).otherwise(_between(0, 3))
     return entries.select(

@@ -27,6 +27,7 @@ from raceway.model.schemas import SchemaType, SchemaVersion
 from raceway.schema import framing
 from raceway.schema.definition import Definition, Fault, Referenced, Resolved
 from raceway.schema.reading import read_definition
+from raceway.wires import WIRES
 from raceway.wires.captures.columns import JOURNAL, REJECTED_TOPIC
 
 DDL = "subject string, schema_type string, value string, value_fault string"
@@ -34,6 +35,7 @@ DDL = "subject string, schema_type string, value string, value_fault string"
 _READY = 500
 _FAULT_CHARACTERS = 300
 _STRUCTURED: tuple[SchemaType, ...] = ("avro", "json_schema", "protobuf")
+_WITH_KEYS = {wire.name for wire in WIRES if wire.adds_keys}
 _ASKED = ("schema_id", "schema_version", "time_us", "wire", "payload")
 
 
@@ -194,7 +196,7 @@ def _read(version: SchemaVersion, used: Resolved, payload: bytes, index: tuple[i
     if definition is None:  # valid when it was registered by another release, with other libraries
         return _typed(version, None, Fault("", "definition", "the definition can no longer be parsed"))
     fault = definition.maybe_fault(payload, index)
-    if fault is not None and version.schema_type == "json_schema" and wire == "seneca" and fault.rule != "json":
+    if fault is not None and version.schema_type == "json_schema" and wire in _WITH_KEYS and fault.rule != "json":
         fault = None  # the document also has the keys of its pattern, which a schema does not cover
     return _typed(version, None if fault else definition.maybe_json(payload, index), fault)
 

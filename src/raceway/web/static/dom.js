@@ -89,6 +89,12 @@ export function tile(name, value, mood = "") {
   return h("div", { class: `tile ${mood}`.trim() }, h("b", {}, value), h("span", {}, name));
 }
 
+/** Names of the wires, from the page itself. */
+export function wireNames() {
+  const found = /** @type {HTMLMetaElement | null} */ (document.querySelector("meta[name=wires]"));
+  return found ? found.content.split(" ") : [];
+}
+
 /** The class that gives a thing its wire's colour; whatever else came for a wire gets none. @param {string} wire */
 export function wireClass(wire) {
   return /^[a-z]+$/.test(wire) ? wire : "";

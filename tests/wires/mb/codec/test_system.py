@@ -41,7 +41,7 @@ def test_success_and_failure() -> None:
 
 
 def test_services_are_listed_with_five_members() -> None:
-    row = PeerRow(id=P, name="n", description="d", connected_us=0, heard_us=NOW_US)
+    row = PeerRow(id=P, name="n", description="d", connected_us=0, heard_us=NOW_US, wire="mb")
     expected = (
         f'{{"services":[{{"id":"{P}","name":"n","description":"d",'
         f'"connectedAt":"1970-01-01T00:00:00.000Z","lastHeartbeat":"{TIME}"}}]}}'

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raceway import config
 from raceway.wires.mb.listen.rates import RateLimits
+from raceway.wires.mb.settings import MbWire
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def limits(**settings: Any) -> tuple[RateLimits, Clock]:
     clock = Clock()
-    return RateLimits(config.MbWire(**settings), clock), clock
+    return RateLimits(MbWire(**settings), clock), clock
 
 
 def admitted(found: RateLimits, count: int, service: str = "s", topic: str = "t") -> int:

@@ -9,6 +9,7 @@ from raceway import config
 from raceway.model.intents import Publish, Taken
 from raceway.wires.mb.codec.receiver import tcp_frame, websocket_frame
 from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.settings import MbWire
 from tests.rigs.desk import MbDesk, Service
 from tests.rigs.doubles import Message as Row
 from tests.rigs.doubles import RecordingPeer, batch_of
@@ -287,7 +288,7 @@ def test_replies_of_one_read_are_one_write(desk: MbDesk) -> None:
 
 # ---- life ------------------------------------------------------------------------------------------------------------
 
-LIFE = config.Listen(mb=config.MbWire(heartbeat_ms=300, deregister_ms=1000), head_s=0.2, body_rate=1000)
+LIFE = config.Listen(wires=(MbWire(heartbeat_ms=300, deregister_ms=1000),), head_s=0.2, body_rate=1000)
 
 
 def swept(desk: MbDesk, seconds: float) -> None:
@@ -475,7 +476,7 @@ def test_a_pause_of_the_gate_and_one_of_the_transport_add_up(desk: MbDesk) -> No
 
 
 def test_a_connection_over_the_limit_is_counted() -> None:
-    desk = MbDesk(config.Listen(mb=config.MbWire(max_connections=1)))
+    desk = MbDesk(config.Listen(wires=(MbWire(max_connections=1),)))
     service = desk.service()
     assert not desk.gate.has_room()
     assert desk.counted("connection.rejected") == 1
@@ -484,7 +485,7 @@ def test_a_connection_over_the_limit_is_counted() -> None:
 
 
 def test_messages_over_the_rate_are_refused_one_by_one() -> None:
-    desk = MbDesk(config.Listen(mb=config.MbWire(rate_per_topic=2)))
+    desk = MbDesk(config.Listen(wires=(MbWire(rate_per_topic=2),)))
     reader = desk.peer("#")
     service, ids = desk.service(), [new_id() for _ in range(5)]
     topics = ["a", "b", "a", "a", "b"]
@@ -501,7 +502,7 @@ def test_messages_over_the_rate_are_refused_one_by_one() -> None:
 
 
 def test_a_batch_that_is_over_the_rate_whole_is_refused_whole() -> None:
-    desk = MbDesk(config.Listen(mb=config.MbWire(rate_per_service=1)))
+    desk = MbDesk(config.Listen(wires=(MbWire(rate_per_service=1),)))
     desk.peer("#")
     service = desk.service()
     service.send(*publish("a"))

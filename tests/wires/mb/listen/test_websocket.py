@@ -8,6 +8,7 @@ import pytest
 
 from raceway import config
 from raceway.wires.mb.listen.websocket import MANY_MESSAGES, is_admitted
+from raceway.wires.mb.settings import MbWire
 from tests.rigs.hosted import Hosted, hosted
 from tests.rigs.mb_wire import SUCCESS, RawWebSocket, WebSocketPeer, reply_header
 from tests.rigs.server import wait_until
@@ -260,16 +261,16 @@ def test_a_connection_that_just_ends_is_forgotten(bus: Hosted) -> None:
 
 
 def test_silence_closes_with_1000() -> None:
-    wire = config.MbWire(heartbeat_ms=30, deregister_ms=60, sweep_ms=10)
-    with hosted(mb=wire) as bus, RawWebSocket(bus.websocket_port) as raw:
+    wire = MbWire(heartbeat_ms=30, deregister_ms=60, sweep_ms=10)
+    with hosted(wires=(wire,)) as bus, RawWebSocket(bus.websocket_port) as raw:
         assert raw.greeted().close_code() == 1000
         assert bus.counted("bus.silent_closed") == 1
 
 
 @pytest.mark.parametrize("begun", ["a fragment", "an empty fragment", "half a frame"])
 def test_a_message_that_is_begun_and_never_ends_is_cut(begun: str) -> None:
-    wire = config.MbWire(sweep_ms=10)
-    with hosted(mb=wire, head_s=0.05) as bus, RawWebSocket(bus.websocket_port) as raw:
+    wire = MbWire(sweep_ms=10)
+    with hosted(wires=(wire,), head_s=0.05) as bus, RawWebSocket(bus.websocket_port) as raw:
         raw.greeted()
         if begun == "half a frame":
             raw.socket.sendall(b"\x81\x85ma")
@@ -334,7 +335,7 @@ def test_a_foreign_origin_is_refused_and_counted(bus: Hosted) -> None:
 
 
 def test_one_connection_too_many_is_refused() -> None:
-    with hosted(mb=config.MbWire(max_connections=1)) as bus, RawWebSocket(bus.websocket_port) as first:
+    with hosted(wires=(MbWire(max_connections=1),)) as bus, RawWebSocket(bus.websocket_port) as first:
         first.greeted()
         with RawWebSocket(bus.websocket_port) as second:
             assert second.status == 503

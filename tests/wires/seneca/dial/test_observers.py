@@ -6,9 +6,9 @@ import json
 import socket
 from typing import Any
 
-from raceway import config
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish
+from raceway.wires.seneca.settings import SenecaDial
 from tests.rigs.doubles import RecordingPeer
 from tests.rigs.seneca_bus import (
     FAST,
@@ -128,7 +128,7 @@ def test_a_message_that_the_service_faults_is_not_tried_again() -> None:
 
 
 def test_a_service_that_is_away_for_a_moment_misses_nothing() -> None:
-    settings = config.Seneca(retry_ms=50, retries_ms=(200, 400, 800))
+    settings = SenecaDial(retry_ms=50, retries_ms=(200, 400, 800))
     with seneca_bus(settings) as bus:
         gone = RawService(web(nothing))
         bus.attach("evt:saved", gone.url, "W")
@@ -140,7 +140,7 @@ def test_a_service_that_is_away_for_a_moment_misses_nothing() -> None:
 
 def test_what_waits_for_a_detached_service_is_undeliverable() -> None:
     with (
-        seneca_bus(config.Seneca(retries_ms=(60_000,))) as bus,
+        seneca_bus(SenecaDial(retries_ms=(60_000,))) as bus,
         raw_service(lambda received, connection: respond(connection, {}, 500)) as service,
     ):
         bus.attach("evt:saved", service.url, "W")
@@ -154,7 +154,7 @@ def test_what_waits_for_a_detached_service_is_undeliverable() -> None:
 def test_what_waits_when_the_bus_stops_is_undeliverable() -> None:
     with (
         raw_service(lambda received, connection: respond(connection, {}, 500)) as service,
-        seneca_bus(config.Seneca(retries_ms=(60_000,))) as bus,
+        seneca_bus(SenecaDial(retries_ms=(60_000,))) as bus,
     ):
         bus.attach("evt:saved", service.url, "W")
         bus.act(SAVED | {"meta$": {"id": "m/c", "sync": False}})

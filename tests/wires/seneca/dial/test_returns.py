@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from raceway import config
+from raceway.wires.seneca.settings import SenecaWire
 from tests.rigs.seneca_bus import FAST, Received, hang_up, raw_service, respond, seneca_bus, web
 from tests.rigs.server import wait_until
 
-HELD = config.SenecaWire(hold_ms=100, return_timeout_ms=5000, request_timeout_ms=700)
+HELD = SenecaWire(hold_ms=100, return_timeout_ms=5000, request_timeout_ms=700)
 
 
 def report(urn: str, mid: str = "m24", **more: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_a_late_answer_goes_to_the_return_path_once() -> None:
 
 
 def test_a_call_that_is_never_answered_is_told_so_on_its_return_path() -> None:
-    wire = config.SenecaWire(hold_ms=50, return_timeout_ms=300)
+    wire = SenecaWire(hold_ms=50, return_timeout_ms=300)
     silent = raw_service(lambda received, connection: None)
     with seneca_bus(wire=wire) as bus, silent as service, raw_service(taken) as caller:
         bus.attach("role:report", service.url, "W")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raceway import config
 from raceway.errors import ConfigError, ForbiddenError, MalformedError, NameInvalidError, PinTakenError, RacewayError
 from raceway.model.intents import Request
+from raceway.wires.seneca.settings import AttachedServiceSettings, SenecaDial, SenecaWire
 from tests.rigs.doubles import Message, RecordingPeer, batch_of
 from tests.rigs.seneca_bus import (
     RawService,
@@ -205,7 +205,7 @@ def test_a_service_whose_dialect_is_not_known_yet_is_asked_when_it_comes_up() ->
 
 def test_a_call_that_comes_before_a_service_was_found_waits_for_that() -> None:
     with raw_service(legacy(add)) as service:
-        settings = config.Seneca(services=(config.AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
+        settings = SenecaDial(services=(AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
         with seneca_bus(settings, open_doors=False) as bus:
             asked = RecordingPeer()
             bus.call(lambda: bus.broker.connect(asked))
@@ -286,7 +286,7 @@ def test_an_answer_that_is_too_late_is_an_error_and_the_late_answer_is_a_row() -
         late.wait(10)
         respond(connection, {"sum": 3, "meta$": {"id": received.document["meta$"]["id"]}})
 
-    wire = config.SenecaWire(request_timeout_ms=200)
+    wire = SenecaWire(request_timeout_ms=200)
     with seneca_bus(wire=wire) as bus, raw_service(handle) as service:
         bus.attach(PIN, service.url, "W")
         answer = bus.act(SUM | {"meta$": {"id": "m/c", "sync": True}})
@@ -337,7 +337,7 @@ def test_concurrent_calls_do_not_wait_for_one_another() -> None:
 
 
 def test_more_calls_than_connections_wait_for_their_turn() -> None:
-    settings = config.Seneca(connections=2, retry_ms=50)
+    settings = SenecaDial(connections=2, retry_ms=50)
     with seneca_bus(settings) as bus, raw_service(web(add)) as service:
         bus.attach(PIN, service.url, "W")
         answers: list[Any] = []
@@ -395,7 +395,7 @@ def test_a_pin_with_a_taken_name_is_refused() -> None:
 
 
 def test_a_name_may_be_given_to_a_pin_that_has_none() -> None:
-    settings = config.Seneca(names={"role:ma*": "maths"}, retry_ms=50)
+    settings = SenecaDial(names={"role:ma*": "maths"}, retry_ms=50)
     with seneca_bus(settings) as bus, raw_service(web(lambda document: {"role": document["role"]})) as service:
         (row,) = bus.attach("role:ma*", service.url)
         assert row.topic == "maths"
@@ -405,7 +405,7 @@ def test_a_name_may_be_given_to_a_pin_that_has_none() -> None:
 
 def test_services_of_the_settings_are_attached_at_the_start() -> None:
     with raw_service(web(add)) as service:
-        settings = config.Seneca(services=(config.AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
+        settings = SenecaDial(services=(AttachedServiceSettings(pin=PIN, url=service.url),), retry_ms=50)
         with seneca_bus(settings) as bus:
             wait_until(lambda: state(bus, service.url) == "up")
             assert bus.act(SUM).body == {"sum": 3}
@@ -413,7 +413,7 @@ def test_services_of_the_settings_are_attached_at_the_start() -> None:
 
 
 def test_settings_that_cannot_be_used_keep_the_bus_from_starting() -> None:
-    settings = config.Seneca(services=(config.AttachedServiceSettings(pin="role:seneca", url="http://127.0.0.1:1"),))
+    settings = SenecaDial(services=(AttachedServiceSettings(pin="role:seneca", url="http://127.0.0.1:1"),))
     with pytest.raises(ConfigError, match=r"seneca\.services"), seneca_bus(settings):
         pass
 
@@ -485,7 +485,7 @@ def test_with_multiple_every_service_answers() -> None:
 
 
 def test_with_multiple_those_who_answer_in_time_count() -> None:
-    wire = config.SenecaWire(request_timeout_ms=300)
+    wire = SenecaWire(request_timeout_ms=300)
     silent = raw_service(lambda received, connection: None)
     with seneca_bus(wire=wire) as bus, raw_service(named("C")) as c, silent as d:
         for service in (c, d):
@@ -504,7 +504,7 @@ def test_with_multiple_a_service_that_is_down_is_not_waited_for() -> None:
 
 
 def test_with_multiple_not_more_are_asked_than_the_limit() -> None:
-    wire = config.SenecaWire(several_limit=1)
+    wire = SenecaWire(several_limit=1)
     with seneca_bus(wire=wire) as bus, raw_service(named("C")) as c, raw_service(named("D")) as d:
         for service in (c, d):
             bus.attach("role:quote", service.url)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from raceway import config
 from raceway.errors import ConfigError, NameInvalidError, PatternTextError, PinTakenError, UnavailableError
 from raceway.model.document import raw_members
 from raceway.wires.seneca.codec.patterns import Pin
 from raceway.wires.seneca.codec.text import text_of
+from raceway.wires.seneca.settings import AttachedServiceSettings, SenecaDial
 from tests.rigs.node_patterns import ask_node
 from tests.rigs.rounds import rounds, seeded
 from tests.rigs.seneca_bus import SenecaBus, post, raw_service, read_answer, seneca_bus, web
@@ -222,8 +222,8 @@ def test_of_several_pins_all_are_attached_or_none(pins: str) -> None:
 
 
 def test_a_list_of_the_settings_is_attached_whole_or_keeps_the_bus_from_starting() -> None:
-    listed = config.AttachedServiceSettings(pin="role:c,cmd:x;plugin:c,cmd:x", url="http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"'c\.x'"), seneca_bus(config.Seneca(services=(listed,))):
+    listed = AttachedServiceSettings(pin="role:c,cmd:x;plugin:c,cmd:x", url="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"'c\.x'"), seneca_bus(SenecaDial(services=(listed,))):
         pass
 
 
@@ -268,7 +268,7 @@ def test_a_further_service_joins_its_pin_under_the_name_it_has() -> None:
 def test_the_settings_may_give_a_pin_its_name() -> None:
     with raw_service(showing("one")) as service:
         listed = tuple(
-            config.AttachedServiceSettings(pin=f"{key}:*", url=service.url, name=f"{key}s") for key in ("foo", "faf")
+            AttachedServiceSettings(pin=f"{key}:*", url=service.url, name=f"{key}s") for key in ("foo", "faf")
         )
-        with seneca_bus(config.Seneca(services=listed, retry_ms=50)) as bus:
+        with seneca_bus(SenecaDial(services=listed, retry_ms=50)) as bus:
             assert [row.topic for row in bus.call(bus.services.rows)] == ["foos", "fafs"]

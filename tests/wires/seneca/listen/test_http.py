@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from raceway import config
 from raceway.client import connect
 from raceway.errors import RemoteError, RequestTimeoutError
+from raceway.wires.seneca.settings import SenecaWire
 from tests.rigs.seneca_bus import HTTP, Answer, SenecaBus, post, read_answer, seneca_bus
 from tests.rigs.server import wait_until
 
@@ -90,7 +90,7 @@ def test_a_client_that_has_said_all_still_gets_its_answer() -> None:
 
 
 def test_an_idle_connection_is_closed_in_the_end_but_not_one_that_waits() -> None:
-    wire = config.SenecaWire(idle_ms=200, sweep_ms=20)
+    wire = SenecaWire(idle_ms=200, sweep_ms=20)
     with seneca_bus(wire=wire) as bus, bus.connect() as waiting, bus.connect() as idle:
         responder = bus.responder("math.sum")
         waiting.sendall(post(SUM))
@@ -149,7 +149,7 @@ def status(bus: SenecaBus, data: bytes) -> tuple[int, str]:
 
 
 def test_what_is_not_a_message_for_us_is_refused() -> None:
-    small = config.SenecaWire(body_limit=1000, head_limit=2000)
+    small = SenecaWire(body_limit=1000, head_limit=2000)
     with seneca_bus(wire=small) as bus:
         assert status(bus, post({}, path="/")) == (404, "not_found")
         assert status(bus, post({}, path="/act/x")) == (404, "not_found")
@@ -171,7 +171,7 @@ def test_what_is_not_a_message_for_us_is_refused() -> None:
 
 def test_a_client_that_sends_a_large_body_regardless_can_read_why_it_was_refused() -> None:
     """Closed at once, the answer would be lost: the client would see its connection reset."""
-    with seneca_bus(wire=config.SenecaWire(body_limit=1000)) as bus, bus.connect() as connection:
+    with seneca_bus(wire=SenecaWire(body_limit=1000)) as bus, bus.connect() as connection:
         connection.sendall(post(b"x" * 3_000_000))
         stream = connection.makefile("rb")
         answer = read_answer(stream)
@@ -180,7 +180,7 @@ def test_a_client_that_sends_a_large_body_regardless_can_read_why_it_was_refused
 
 
 def test_chunks_over_the_limit_are_refused_before_they_end() -> None:
-    with seneca_bus(wire=config.SenecaWire(body_limit=1000)) as bus, bus.connect() as connection:
+    with seneca_bus(wire=SenecaWire(body_limit=1000)) as bus, bus.connect() as connection:
         head = b"POST /act HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head + b"800\r\n" + b"x" * 0x800)
         assert read_answer(connection.makefile("rb")).status == 413
@@ -211,14 +211,14 @@ def test_programs_and_our_own_pages_are_welcome() -> None:
 
 
 def test_an_unfinished_head_ends_the_connection() -> None:
-    with seneca_bus(wire=config.SenecaWire(sweep_ms=20), head_s=0.1) as bus, bus.connect() as connection:
+    with seneca_bus(wire=SenecaWire(sweep_ms=20), head_s=0.1) as bus, bus.connect() as connection:
         connection.sendall(b"POST /act HTTP/1.1\r\nHost: loc")
         assert connection.recv(1) == b""
         assert bus.counted("bus.stalled_closed") == 1
 
 
 def test_a_body_that_drips_ends_the_connection_but_a_steady_one_does_not() -> None:
-    settings: dict[str, Any] = {"head_s": 0.2, "body_rate": 2000, "wire": config.SenecaWire(sweep_ms=20)}
+    settings: dict[str, Any] = {"head_s": 0.2, "body_rate": 2000, "wire": SenecaWire(sweep_ms=20)}
     with seneca_bus(**settings) as bus, bus.connect() as connection:
         connection.sendall(post(b"{" + b" " * 100_000)[:300])
         assert connection.recv(1) == b""
@@ -253,7 +253,7 @@ def test_a_name_that_cannot_be_a_topic_is_refused() -> None:
 
 
 def test_a_legacy_call_is_answered_before_its_client_gives_up() -> None:
-    wire = config.SenecaWire(legacy_timeout_ms=100, request_timeout_ms=60_000)
+    wire = SenecaWire(legacy_timeout_ms=100, request_timeout_ms=60_000)
     with seneca_bus(wire=wire) as bus:
         bus.responder("math.sum")
         answer = bus.act(SUM, seneca_id="m/c", seneca_origin="A")
@@ -262,7 +262,7 @@ def test_a_legacy_call_is_answered_before_its_client_gives_up() -> None:
 
 @pytest.mark.parametrize(("own_ms", "held_ms"), [(100, 100), (100.0, 100), (60_000, 300), (None, 300), (0, 300)])
 def test_a_web_call_says_how_long_it_waits_and_the_bus_waits_no_longer(own_ms: float | None, held_ms: int) -> None:
-    with seneca_bus(wire=config.SenecaWire(request_timeout_ms=300)) as bus:
+    with seneca_bus(wire=SenecaWire(request_timeout_ms=300)) as bus:
         bus.responder("math.sum")
         answer = bus.act(SUM | {"meta$": {"id": "m/c", "sync": True, "timeout": own_ms}})
         assert (answer.status, answer.body["code"]) == (500, "action_timeout")
@@ -337,7 +337,7 @@ def test_a_client_that_leaves_does_not_disturb_anybody() -> None:
         responder.asked()
         connection.close()
         responder.reply(0, b'{"sum":3}')
-        wait_until(lambda: bus.call(lambda: not bus.doors._seneca.sessions))
+        wait_until(lambda: bus.call(lambda: not bus.doors.wires["seneca"].gate.sessions))
         assert bus.act({"x": 1}).status == 500
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raceway import config
+from raceway.wires.seneca.settings import SenecaWire
 from tests.rigs.seneca_bus import TCP, seneca_bus
 from tests.rigs.server import wait_until
 
@@ -115,13 +115,13 @@ def test_what_is_no_message_ends_the_connection(data: bytes) -> None:
 
 
 def test_a_line_without_an_end_is_not_read_for_ever() -> None:
-    with seneca_bus(wire=config.SenecaWire(body_limit=10_000)) as bus, bus.connect(TCP) as connection:
+    with seneca_bus(wire=SenecaWire(body_limit=10_000)) as bus, bus.connect(TCP) as connection:
         connection.sendall(b'{"a":"' + b"x" * 20_000)
         assert connection.recv(1000) == b""
 
 
 def test_a_line_that_stalls_ends_the_connection() -> None:
-    with seneca_bus(wire=config.SenecaWire(sweep_ms=20), head_s=0.1) as bus, bus.connect(TCP) as connection:
+    with seneca_bus(wire=SenecaWire(sweep_ms=20), head_s=0.1) as bus, bus.connect(TCP) as connection:
         connection.sendall(b'{"id":')
         assert connection.recv(1) == b""
         assert bus.counted("bus.stalled_closed") == 1
@@ -140,12 +140,16 @@ def test_a_client_that_has_said_all_still_gets_its_answers() -> None:
 
 
 def test_a_connection_that_only_listens_is_kept_while_it_is_answered() -> None:
-    wire = config.SenecaWire(idle_ms=150, sweep_ms=20)
+    wire = SenecaWire(idle_ms=150, sweep_ms=20)
     with seneca_bus(wire=wire) as bus, bus.connect(TCP) as connection:
         responder = bus.responder("math.sum")
         connection.sendall(line())
         responder.asked()
-        wait_until(lambda: bus.call(lambda: next(iter(bus.doors._seneca.sessions)).silence_ms(bus.loop.time()) > 300))
+        wait_until(
+            lambda: bus.call(
+                lambda: next(iter(bus.doors.wires["seneca"].gate.sessions)).silence_ms(bus.loop.time()) > 300
+            )
+        )
         responder.reply(0, b'{"sum":3}')
         assert read(connection)["res"] == {"sum": 3}
         assert connection.recv(1) == b""

@@ -1,6 +1,6 @@
 // @ts-check
 import { download, get, isDenied } from "../api.js";
-import { badge, bar, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark } from "../dom.js";
+import { badge, bar, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
 import { bytes, count, payload, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -42,7 +42,7 @@ async function search(view) {
   /** @type {Record<string, HTMLInputElement | HTMLSelectElement>} */
   const fields = {};
   for (const [name, , hint] of TEXTS) fields[name] = /** @type {HTMLInputElement} */ (h("input", { name, placeholder: hint, autocomplete: "off" }));
-  fields.wire = choice("wire", ["", "mb", "danube", "zbus", "seneca", "http"]);
+  fields.wire = choice("wire", ["", ...wireNames(), "http"]);
   fields.kind = choice("kind", ["", "publish", "request", "response"]);
   fields.since = /** @type {HTMLInputElement} */ (h("input", { name: "since", type: "datetime-local", step: 1 }));
   fields.until = /** @type {HTMLInputElement} */ (h("input", { name: "until", type: "datetime-local", step: 1 }));

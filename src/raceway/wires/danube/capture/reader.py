@@ -18,6 +18,7 @@ from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
+from raceway.wires.danube.settings import DanubeWire
 
 # A varint of 64 bits has at most ten bytes of 7 bits; the high bit says that another byte follows.
 _VARINT_BYTES = 10
@@ -26,7 +27,7 @@ _CONTINUES, _BITS = 0x80, 7
 
 def form(settings: config.Config, _: bytes) -> Form:
     """Return how Danube captures are read."""
-    wire = settings.listen.danube
+    wire = settings.listen.of(DanubeWire)
     limits = SendLimits(attributes=wire.attribute_limit, attribute_bytes=wire.attribute_bytes)
     return Form(partial(split, limit=settings.listen.grpc.message_limit), partial(parse, limits=limits))
 

@@ -27,7 +27,7 @@ import msgspec
 from raceway.errors import ConfigError, RemoteError
 from raceway.model.hashing import fnv1a64
 from raceway.model.subscriptions import FailurePolicy
-from raceway.model.topics import canonical_name, namespaced_topic, parse_danube_topic
+from raceway.model.topics import canonical_name, namespaced_topic, parse_namespaced_topic
 from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.net.client.channel import Channel
@@ -89,7 +89,7 @@ SUBSCRIPTION_TYPES = {
 
 def wire_name(topic: str) -> str:
     """Convert a topic name to Danube's form. Raises NameInvalidError."""
-    return namespaced_topic(parse_danube_topic(topic) if topic.startswith("/") else canonical_name(topic))
+    return namespaced_topic(parse_namespaced_topic(topic) if topic.startswith("/") else canonical_name(topic))
 
 
 class _Lane(NamedTuple):
@@ -338,6 +338,6 @@ class DanubeClient(Client):
 def _checked_message(policy: FailurePolicy) -> SubscriptionFailurePolicy:
     policy.check()
     if policy.dead_letter_topic is not None:
-        letters = parse_danube_topic(wire_name(policy.dead_letter_topic))
+        letters = parse_namespaced_topic(wire_name(policy.dead_letter_topic))
         policy = msgspec.structs.replace(policy, dead_letter_topic=letters)
     return failure_policy_message(policy)

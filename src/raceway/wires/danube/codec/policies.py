@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison
-from raceway.model.topics import namespaced_topic, parse_danube_topic
+from raceway.model.topics import namespaced_topic, parse_namespaced_topic
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import SubscriptionFailurePolicy
 
 # Indexed by the numbers of Danube's enums.
@@ -26,7 +26,7 @@ def read_failure_policy(sent: SubscriptionFailurePolicy) -> FailurePolicy:
         base_redelivery_delay_ms=sent.base_redelivery_delay_ms,
         max_redelivery_delay_ms=sent.max_redelivery_delay_ms,
         backoff=BACKOFFS[sent.backoff_strategy],
-        dead_letter_topic=parse_danube_topic(dead_letters) if dead_letters else None,
+        dead_letter_topic=parse_namespaced_topic(dead_letters) if dead_letters else None,
         poison=POISONS[sent.poison_policy],
     )
 

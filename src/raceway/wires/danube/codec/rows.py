@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from raceway.errors import MalformedError, PeerError, TooLargeError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, Column, encode_json
-from raceway.model.topics import parse_danube_topic
+from raceway.model.topics import parse_namespaced_topic
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
             name = identity.topic_name
             topic = known.get(name)
             if topic is None:
-                topic = known[name] = parse_danube_topic(name).encode()
+                topic = known[name] = parse_namespaced_topic(name).encode()
             if message.attributes:
                 _check_attributes(message, limits)
                 rare.append((len(indexes), message))

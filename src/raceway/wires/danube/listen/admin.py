@@ -21,7 +21,7 @@ from raceway.model.intents import (
     SetLimits,
 )
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
-from raceway.model.topics import namespaced_topic, parse_danube_topic, parse_namespace
+from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     BrokerInfo,
@@ -202,7 +202,7 @@ class AdminCalls:
         return TopicResponse(success=True)
 
     def _topic(self, caller: Caller, name: str) -> str:
-        topic = parse_danube_topic(name)
+        topic = parse_namespaced_topic(name)
         self._calls.check(caller, "ManageTopic", topic)
         return topic
 

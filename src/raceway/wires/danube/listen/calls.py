@@ -30,6 +30,7 @@ from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.grpc import Call, Methods
 from raceway.wires.danube.codec.status import status_of
 from raceway.wires.danube.listen.session import DanubeSession
+from raceway.wires.danube.settings import DanubeWire
 
 WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
@@ -65,9 +66,9 @@ class DanubeCalls:
 
     def __init__(self, door: Door, listen: config.Listen, port: int) -> None:
         self.door, self.permissions = door, door.view.permissions
-        self.settings = listen.danube
+        self.settings = listen.of(DanubeWire)
         self._scheme = "https" if listen.tls_certificate else "http"
-        self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
+        self._advertised = self.settings.advertised or _maybe_reachable(listen.host, port)
         door.advertise(f"{self._scheme}://{self._advertised or host_port(listen.host, port)}")
 
     # ---- callers -----------------------------------------------------------------------------------------------------

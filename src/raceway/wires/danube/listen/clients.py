@@ -7,7 +7,7 @@ from typing import Any
 from raceway.errors import InvalidValueError, UnknownTopicError
 from raceway.model.intents import AttachConsumer, CreateProducer, FindConsumer, TouchProducer
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
-from raceway.model.topics import namespaced_topic, parse_danube_topic
+from raceway.model.topics import namespaced_topic, parse_namespaced_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     ConsumerRequest,
@@ -45,7 +45,7 @@ class Clients:
     # ---- discovery ---------------------------------------------------------------------------------------------------
 
     def _look_up(self, caller: Caller, request: TopicLookupRequest) -> TopicLookupResponse:
-        topic = parse_danube_topic(request.topic)
+        topic = parse_namespaced_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
         if not self._topics.look_up(topic):
             raise UnknownTopicError(request.topic)
@@ -57,7 +57,7 @@ class Clients:
 
     def _list_partitions(self, caller: Caller, request: TopicLookupRequest) -> TopicPartitionsResponse:
         """Return the partitions of a topic. An unknown topic has none and is no error: clients rely on that."""
-        topic = parse_danube_topic(request.topic)
+        topic = parse_namespaced_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
         return TopicPartitionsResponse(
             request_id=request.request_id,
@@ -67,7 +67,7 @@ class Clients:
     # ---- producers and consumers -------------------------------------------------------------------------------------
 
     async def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
-        topic = parse_danube_topic(request.topic_name)
+        topic = parse_namespaced_topic(request.topic_name)
         self._calls.check(caller, "Produce", topic)
         reliable = is_reliable(request.dispatch_strategy)
         if request.producer_access_mode not in (0, 1):
@@ -83,7 +83,7 @@ class Clients:
         return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
 
     async def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
-        topic = parse_danube_topic(request.topic_name)
+        topic = parse_namespaced_topic(request.topic_name)
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
             raise InvalidValueError("subscription_type", f"unknown type {request.subscription_type}")

@@ -17,7 +17,7 @@ from raceway.errors import ForbiddenError, MalformedError, RacewayError
 from raceway.model.envelope import DANUBE
 from raceway.model.intents import Acknowledge, Handover, OpenedStream, OpenStream, Outcome, Return, Send, Sent, Taken
 from raceway.model.security import Principal
-from raceway.model.topics import parse_danube_topic
+from raceway.model.topics import parse_namespaced_topic
 from raceway.net.codec.grpc_head import Status
 from raceway.net.grpc import Call, Methods, ServerStream
 from raceway.wires.danube.codec.deliver import Deliverer
@@ -106,7 +106,7 @@ class MessageCalls:
                 request = kind.FromString(data)
                 if not request.HasField("msg_id"):
                     raise MalformedError("msg_id is missing")
-                topic = parse_danube_topic(request.msg_id.topic_name)
+                topic = parse_namespaced_topic(request.msg_id.topic_name)
                 self._permissions.check(session.peer.principal, "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError(f"malformed {kind.DESCRIPTOR.name}"))

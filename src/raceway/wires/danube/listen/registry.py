@@ -9,7 +9,7 @@ from __future__ import annotations
 from raceway.errors import ForbiddenError, UnknownTopicError
 from raceway.model.intents import CheckSchema, DeleteVersion, RegisterSchema, SetMode, SetTopicSchema
 from raceway.model.schemas import SchemaVersion
-from raceway.model.topics import parse_danube_topic
+from raceway.model.topics import parse_namespaced_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
     CheckCompatibilityRequest,
@@ -173,7 +173,7 @@ class RegistryCalls:
 
     def _known(self, caller: Caller, name: str) -> str:
         """Return the canonical name of a topic that exists. Raises UnknownTopicError."""
-        topic = parse_danube_topic(name)
+        topic = parse_namespaced_topic(name)
         self._calls.check(caller, "ManageSchema", topic)
         if not self._topics.look_up(topic):
             raise UnknownTopicError(name)

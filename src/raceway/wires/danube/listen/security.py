@@ -5,7 +5,7 @@ from __future__ import annotations
 from raceway.model import security
 from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
 from raceway.model.security import Principal
-from raceway.model.topics import namespaced_topic, parse_danube_topic, parse_namespace
+from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
 from raceway.net.grpc import Methods
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     Binding,
@@ -92,7 +92,7 @@ class SecurityCalls:
 def _resource(scope: str, sent: str) -> str:
     """Return the canonical name of a resource. Raises NameInvalidError."""
     if scope == "topic" and sent:
-        return parse_danube_topic(sent)
+        return parse_namespaced_topic(sent)
     return parse_namespace(sent) if scope == "namespace" and sent else sent
 
 

@@ -24,6 +24,7 @@ from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence
 from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, MessageChecks
 from raceway.wires.mb.codec.header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
+from raceway.wires.mb.settings import MbWire
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +40,7 @@ def form(settings: config.Config, first: bytes) -> Form:
 
     A frame begins with its length, and no frame is so long that this would begin with a visible character.
     """
-    limits = MbLimits(settings.listen.mb.payload_limit, settings.broker.request_timeout_max_ms)
+    limits = MbLimits(settings.listen.of(MbWire).payload_limit, settings.broker.request_timeout_max_ms)
     timeout_ms = settings.broker.request_timeout_ms
     if first.isspace() or (first.isascii() and first.decode().isprintable()):
         return Form(split_lines, partial(parse_lines, limits=limits), timeout_ms)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.model.topics import MAX_MB_LEVELS, MAX_NAME_LENGTH
+from raceway.model.topics import MAX_NAME_LENGTH
 from raceway.wires.captures.parsed import Refusals
 from raceway.wires.captures.slices import Bytes, as_mask, coded, matches, replaced_text, sentence
 from raceway.wires.captures.verdicts import Verdicts, where
@@ -38,6 +38,7 @@ from raceway.wires.mb.codec.header import (
     as_text,
     payload_refused,
 )
+from raceway.wires.mb.codec.topics import MAX_MB_LEVELS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

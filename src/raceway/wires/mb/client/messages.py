@@ -8,10 +8,10 @@ from typing import TypeVar
 import msgspec
 
 from raceway.errors import MalformedError, NameInvalidError
-from raceway.model.topics import is_mb_pattern
 from raceway.net.client.chain import handling
 from raceway.net.client.messages import Message, fresh_ids
 from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused, is_uuid, parse_header
+from raceway.wires.mb.codec.topics import is_mb_pattern
 
 T = TypeVar("T")
 

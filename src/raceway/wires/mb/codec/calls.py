@@ -31,8 +31,9 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
-from raceway.model.topics import has_wildcard, is_mb_pattern
+from raceway.model.topics import has_wildcard
 from raceway.wires.mb.codec.header import MALFORMED_MESSAGE, REQUEST, RESPONSE, MbHeader, MbRefused, as_text, is_uuid
+from raceway.wires.mb.codec.topics import is_mb_pattern
 
 SYSTEM = "system."
 HEARTBEAT = "system.heartbeat"

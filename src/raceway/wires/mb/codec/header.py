@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from raceway.errors import MalformedError
-from raceway.model.topics import MAX_NAME_LENGTH, is_mb_pattern, is_mb_topic
+from raceway.model.topics import MAX_NAME_LENGTH
+from raceway.wires.mb.codec.topics import is_mb_pattern, is_mb_topic
 
 PUBLISH, REQUEST, RESPONSE, SUBSCRIBE = b"publish", b"request", b"response", b"subscribe"
 ACTIONS = (PUBLISH, REQUEST, RESPONSE, SUBSCRIBE)

@@ -12,13 +12,13 @@ from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.model.envelope import MB, Batch
 from raceway.model.intents import Audit
-from raceway.model.topics import is_mb_topic
 from raceway.net.connection import Connection
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit
 from raceway.wires.mb.codec import receiver as mb
 from raceway.wires.mb.codec import system as mb_system
 from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbRefused
+from raceway.wires.mb.codec.topics import is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
 

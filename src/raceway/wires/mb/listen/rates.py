@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raceway import config
 from raceway.model.buckets import Buckets
 from raceway.model.topics import fold
+from raceway.wires.mb.settings import MbWire
 
 
 class RateLimits:
-    def __init__(self, settings: config.MbWire, time: Callable[[], float]) -> None:
+    def __init__(self, settings: MbWire, time: Callable[[], float]) -> None:
         self._per_service = settings.rate_per_service
         self._per_topic = settings.rate_per_topic
         self._by_topic = {fold(topic): rate for topic, rate in settings.topic_rate_per_service.items()}

@@ -25,6 +25,7 @@ from raceway.wires.mb.codec import system as mb_system
 from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbLimits, MbRefused
 from raceway.wires.mb.listen.peer import MbPeer, bare
 from raceway.wires.mb.listen.rates import RateLimits
+from raceway.wires.mb.settings import MbWire
 
 # Estimated size of an error reply to a publish without subscribers.
 UNASKED_BYTES = 256
@@ -36,13 +37,13 @@ class MbGate(Gate["MbSession"]):
     wire: ClassVar[str] = MB.decode()
 
     def __init__(self, door: Door, listen: config.Listen) -> None:
-        super().__init__(door.runtime, listen, listen.mb.max_connections)
+        self.settings = settings = listen.of(MbWire)
+        super().__init__(door.runtime, listen, settings.max_connections)
         self.door = door
-        self.settings = listen.mb
         self.limits = MbLimits(
-            payload_limit=listen.mb.payload_limit, timeout_max_ms=self.runtime.settings.request_timeout_max_ms
+            payload_limit=settings.payload_limit, timeout_max_ms=self.runtime.settings.request_timeout_max_ms
         )
-        self.rates = RateLimits(listen.mb, self.time)
+        self.rates = RateLimits(settings, self.time)
 
 
 class MbSession(Connection):

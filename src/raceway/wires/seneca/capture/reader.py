@@ -33,6 +33,7 @@ from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, ListenerR
 from raceway.wires.seneca.codec.meta import reply_meta
 from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
 from raceway.wires.seneca.ids import fresh_id
+from raceway.wires.seneca.settings import SenecaWire
 
 _BLANKS = b" \t\r"
 _WRAPPED = "kind"
@@ -41,7 +42,7 @@ _TRUE = Raw(b"true")
 
 def form(settings: config.Config, _: bytes) -> Form:
     """Return how Seneca captures are read."""
-    wire = settings.listen.seneca
+    wire = settings.listen.of(SenecaWire)
     return Form(
         partial(split_lines, blanks=_BLANKS), partial(parse, limit=wire.body_limit), wire.request_timeout_ms
     )  # fmt: skip

@@ -21,7 +21,6 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
@@ -59,6 +58,7 @@ from raceway.wires.seneca.codec.rows import NOTHING
 from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops
 from raceway.wires.seneca.dial.service import ServiceLine
+from raceway.wires.seneca.settings import SenecaDial
 
 # Responses handed on in one batch at most, so that their callers can go on while more are read.
 AT_ONCE = 24
@@ -296,7 +296,7 @@ def _failed(error: RacewayError) -> ListenerReply:
 class AttachedService(Answerer):
     """An attached service: an observer of its pin's topics, and a responder if all services are asked."""
 
-    def __init__(self, door: Door, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
+    def __init__(self, door: Door, pin: Pin, timeout_ms: int, line: ServiceLine, settings: SenecaDial) -> None:
         super().__init__(door, pin, timeout_ms, settings.message_limit)
         self.line = line
         limits = (settings.observer_messages, settings.observer_bytes)

@@ -12,7 +12,6 @@ from typing import ClassVar, NamedTuple
 
 import structlog
 
-from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import MalformedError
@@ -25,6 +24,7 @@ from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.wires.seneca.codec.hub import HttpRequest, http_request_bytes
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.service import maybe_not_taken
+from raceway.wires.seneca.settings import SenecaDial
 
 log = structlog.get_logger("raceway.dial")
 
@@ -54,7 +54,7 @@ class Returns:
     def __init__(
         self,
         door: Door,
-        settings: config.Seneca,
+        settings: SenecaDial,
         loop: asyncio.AbstractEventLoop,
         allowed: AllowList,
         is_own: Callable[[Target], bool],

@@ -13,7 +13,6 @@ from typing import Literal, Protocol
 import msgspec
 import structlog
 
-from raceway import config
 from raceway.errors import MalformedError, RacewayError, UnreachableError
 from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.courier import NotTaken, Tried
@@ -31,6 +30,7 @@ from raceway.wires.seneca.codec.hub import (
 )
 from raceway.wires.seneca.dial.address import ServiceAddress
 from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
+from raceway.wires.seneca.settings import SenecaDial
 
 log = structlog.get_logger("raceway.dial")
 
@@ -58,7 +58,7 @@ class OverHttp:
     """Calls over HTTP."""
 
     def __init__(
-        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+        self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
     ) -> None:
         limits = PoolLimits(
             connections=settings.connections,
@@ -104,7 +104,7 @@ class OverLines:
     """Calls over lines of TCP."""
 
     def __init__(
-        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+        self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
     ) -> None:
         limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
         self._link = LineLink(address.target, loop, turn, limits)
@@ -158,7 +158,7 @@ class ServiceLine:
     known."""
 
     def __init__(
-        self, address: ServiceAddress, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn
+        self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
     ) -> None:
         self.address, self.dialect = address, address.dialect
         self.state: State = "unknown"

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import msgspec
 import structlog
 
-from raceway import config
-from raceway.broker.broker import Broker
 from raceway.broker.door import Door
+from raceway.broker.peers import Peer
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
+from raceway.model.envelope import SENECA
+from raceway.model.intents import AttachService, CheckWritable, DetachService, Done, IntentFor, KeepServices
+from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.wires.seneca.codec.hub import parse_pins
 from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.pins import AttachedService, PinGroup
 from raceway.wires.seneca.dial.service import ServiceLine
+from raceway.wires.seneca.settings import SenecaDial
 
 SECTION = "seneca.services"
 
@@ -55,21 +59,27 @@ class ServiceRow(msgspec.Struct, frozen=True):
     connections: int
 
 
+class TablePeer(Peer):
+    """The bus itself, which stores the services it calls."""
+
+    wire: ClassVar[bytes] = SENECA
+
+
 class ServiceTable:
     """The attached services. `is_own` tells whether an address is the bus itself, which cannot be attached."""
 
     def __init__(
         self,
-        broker: Broker,
         door: Door,
-        settings: config.Seneca,
+        settings: SenecaDial,
         timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
         allowed: AllowList,
         is_own: Callable[[Target], bool],
     ) -> None:
         self.pins: PinTable[PinGroup] = PinTable()
-        self._broker, self._door, self._loop = broker, door, loop
+        self._door, self._loop = door, loop
+        self._peer = TablePeer(random_id().decode(), door.runtime.clock_us())
         self._settings, self._timeout_ms = settings, timeout_ms
         self._allowed, self._is_own = allowed, is_own
         self._names: dict[str, str] = {}
@@ -89,7 +99,7 @@ class ServiceTable:
             except RacewayError as error:
                 raise ConfigError("seneca.services", f"{wanted.pin} at {wanted.url}: {error}") from error
             self._configured.update(map(_key, services))
-        for kept in list(self._broker.journal.state.section(SECTION).values()):
+        for kept in self._door.view.kept(SECTION).values():
             self._restore(msgspec.convert(kept, Attachment))
         for service in self:
             self._look_at(service.line)
@@ -116,14 +126,15 @@ class ServiceTable:
         Raises the errors of pins, names and addresses, ForbiddenError for an address that is not allowed, and
         UnavailableError if the change could not be stored. The rows tell whether the service is up.
         """
-        self._broker.journal.check_writable()
+        await self._ask(CheckWritable())
         before = {_key(service) for service in self}
         services = self._add_all(pins, url, dialect, name)
         await asyncio.gather(*(service.line.look() for service in services))
-        for service in services:
-            if service in self:  # it may have been detached during the probe
-                self._broker.set_state(SECTION, _key(service), msgspec.to_builtins(self._kept(service, dialect)))
+        # One may have been detached during the probe.
+        there = [service for service in services if service in self]
+        kept = {_key(service): msgspec.to_builtins(self._kept(service, dialect)) for service in there}
         try:
+            await self._ask(KeepServices(SECTION, kept))
             await self._committed()
         except RacewayError:
             # The commit failed, so a restart would not know these services: detach them again.
@@ -143,17 +154,19 @@ class ServiceTable:
     async def detach(self, pins: str, url: str) -> int:
         """Detach services and return their number. One from the settings comes back at the next start. Raises
         UnavailableError."""
-        self._broker.journal.check_writable()
+        await self._ask(CheckWritable())
         address = parse_address(url)
-        gone = 0
+        gone: list[str] = []
         for pattern in parse_pins(pins):
             group = self._maybe_group(pattern)
             service = None if group is None else _maybe_service(group, address.url)
             if service is not None:
-                self._remove(service)
-                gone += 1
+                gone.append(_key(service))
+                self._take_out(service)
+        self._configured.difference_update(gone)
+        await self._ask(KeepServices(SECTION, dict.fromkeys(gone)))
         await self._committed()
-        return gone
+        return len(gone)
 
     def rows(self) -> list[ServiceRow]:
         """List the services."""
@@ -210,27 +223,15 @@ class ServiceTable:
         line = ServiceLine(address, self._settings, self._loop, self._door.runtime.turn)
         service = AttachedService(self._door, pin, self._timeout_ms, line, self._settings)
         group.services.append(service)
-        self._broker.routing.subscribe(service, "publish", pin.topic, 0)
-        self._broker.note_subscriptions()
+        self._door.perform(service, AttachService("publish", pin.topic))
         return service
 
     def _new_group(self, pin: Pin) -> PinGroup:
         """Create the group of a new pin."""
         group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
         self.pins.add(pin, group)
-        self._broker.peers.add(group)
-        self._broker.routing.subscribe(group, "request", pin.topic, 0)
-        # Cached routes may name another pin whose topic this one covers.
-        self._broker.routing.forget_routes()
+        self._door.perform(group, AttachService("request", pin.topic))
         return group
-
-    def _remove(self, service: AttachedService) -> None:
-        """Detach a service and delete its stored form."""
-        key = _key(service)
-        if self._broker.journal.state.get(SECTION, key) is not None:
-            self._broker.set_state(SECTION, key, None)
-        self._configured.discard(key)
-        self._take_out(service)
 
     def _take_out(self, service: AttachedService) -> None:
         """Detach a service, and remove its pin if it was the last."""
@@ -239,16 +240,12 @@ class ServiceTable:
         self._drop(group, service)
         if not group.services:
             self.pins.remove(group.pin)
-            self._broker.peers.remove(group)
-            self._broker.routing.remove(group)
-            # Names that this pin had claimed may mean another one now.
-            self._broker.routing.forget_routes()
-        self._broker.note_subscriptions()
+            self._door.perform(group, DetachService())
 
     def _drop(self, group: PinGroup, service: AttachedService) -> None:
         """Remove a service from its group and close it."""
         group.services.remove(service)
-        self._broker.routing.remove(service)
+        self._door.perform(service, DetachService())
         service.close("the service was detached")
 
     def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
@@ -263,6 +260,18 @@ class ServiceTable:
         task = self._loop.create_task(line.look())
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
+
+    async def _ask(self, intent: IntentFor[Done]) -> None:
+        """Perform an intent of the table itself. Raises its error."""
+        done: asyncio.Future[Done | RacewayError] = self._loop.create_future()
+
+        def tell(outcome: Done | RacewayError) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        self._door.perform(self._peer, intent, tell)
+        if isinstance(outcome := await done, RacewayError):
+            raise outcome
 
     async def _committed(self) -> None:
         """Wait until the journal has stored the change. Raises UnavailableError."""

@@ -25,22 +25,10 @@ from raceway.wires.seneca.ids import instance_id
 from raceway.wires.seneca.listen.calls import CallContext, ReturnPath, SenecaCall
 from raceway.wires.seneca.listen.names import Named, Names
 from raceway.wires.seneca.listen.repeats import Repeats
+from raceway.wires.seneca.settings import SenecaWire
 
 # Largest batch of calls: services can start on it while the next calls are read.
 AT_ONCE = 24
-
-
-class NoReturns:
-    """Return path of a bus that makes no outgoing connections: allows no address."""
-
-    def allows(self, urn: str) -> bool:
-        return False
-
-    def note_refusal(self, urn: str) -> None:
-        """Do nothing: every address is refused, so it is not worth a log line."""
-
-    def send(self, urn: str, document: bytes, call_id: str) -> None:
-        raise AssertionError("no return path is allowed")
 
 
 class SenecaPeer(Peer):
@@ -91,9 +79,9 @@ class SenecaGate(Gate[SenecaSession]):
     wire: ClassVar[str] = SENECA.decode()
 
     def __init__(self, door: Door, listen: config.Listen, port: int, pins: PinTable[Any], returns: ReturnPath) -> None:
-        super().__init__(door.runtime, listen, listen.seneca.max_connections)
+        self.settings = settings = listen.of(SenecaWire)
+        super().__init__(door.runtime, listen, settings.max_connections)
         self.door = door
-        self.settings = settings = listen.seneca
         repeats = Repeats(
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: self.time() * 1000
         )

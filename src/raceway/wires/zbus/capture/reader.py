@@ -21,13 +21,14 @@ from raceway.wires.captures.slices import Bytes, replaced_text
 from raceway.wires.zbus.capture.columns import Columns
 from raceway.wires.zbus.capture.heads import BAD_FORMAT, HeadChecks
 from raceway.wires.zbus.codec.head import END_OF_HEAD, ZbusLimits, too_long
+from raceway.wires.zbus.settings import ZbusWire
 
 _find_length = re.compile(rb"\r\ncontent-length:[ \t]*+([0-9]++)[ \t]*+\r\n", re.IGNORECASE).search
 
 
 def form(settings: config.Config, _: bytes) -> Form:
     """Return how zbus captures are read."""
-    wire = settings.listen.zbus
+    wire = settings.listen.of(ZbusWire)
     limits = ZbusLimits(head_bytes=wire.head_limit, headers=wire.header_limit, body_bytes=wire.body_limit)
     return Form(partial(split, limits=limits), partial(parse, limits=limits))
 

@@ -28,6 +28,7 @@ from raceway.wires.zbus.codec.encode import admin_forbidden, method_not_found
 from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
 from raceway.wires.zbus.listen.tracker import Tracker
+from raceway.wires.zbus.settings import ZbusWire
 
 CREATE, REPORT = "create_mq", "track_report"
 # Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
@@ -58,7 +59,7 @@ class Administration:
         self, door: Door, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
     ) -> None:
         self._door = door
-        self._settings = listen.zbus
+        self._settings = listen.of(ZbusWire)
         self._advertised = advertised
         self._console = console
         self.queue_made: Callable[[], None] = lambda: None
@@ -68,7 +69,7 @@ class Administration:
             self._methods |= {"index": self._index, "data": self._data, CREATE: self._malformed_create}
         else:
             self._methods |= {"index": self._track_index, "data": self._track_data}
-        if listen.zbus.tracker:
+        if self._settings.tracker:
             self._methods |= {"track_sub": self._track_sub, REPORT: self._track_report}
 
     def perform(self, session: AdminSession, event: Admin) -> None:

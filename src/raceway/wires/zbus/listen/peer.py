@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Pending, Responder
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
@@ -17,6 +16,7 @@ from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.encode import queue_forbidden, sent_of
 from raceway.wires.zbus.codec.receiver import ZbusRefused
 from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
+from raceway.wires.zbus.settings import ZbusWire
 
 
 class ZbusPeer(QueueConsumer):
@@ -28,7 +28,7 @@ class ZbusPeer(QueueConsumer):
 
     wire: ClassVar[bytes] = ZBUS
 
-    def __init__(self, door: Door, connection: Connection, settings: config.ZbusWire, advertised: bytes) -> None:
+    def __init__(self, door: Door, connection: Connection, settings: ZbusWire, advertised: bytes) -> None:
         super().__init__(connection.id, connection.connected_us)
         self.host, self.network, self.last_heard = connection.host, connection.network, connection.heard_us
         self.address, self.producer = connection.address, connection.address.encode()

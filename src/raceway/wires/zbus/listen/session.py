@@ -34,6 +34,7 @@ from raceway.wires.zbus.codec.receiver import (
 )
 from raceway.wires.zbus.listen.admin import Administration
 from raceway.wires.zbus.listen.peer import ZbusPeer
+from raceway.wires.zbus.settings import ZbusWire
 
 
 class ZbusGate(Gate["ZbusSession"]):
@@ -42,13 +43,13 @@ class ZbusGate(Gate["ZbusSession"]):
     wire: ClassVar[str] = ZBUS.decode()
 
     def __init__(self, door: Door, listen: config.Listen, port: int, console: str, serves_queues: bool = True) -> None:
-        super().__init__(door.runtime, listen, listen.zbus.max_connections)
+        self.settings = settings = listen.of(ZbusWire)
+        super().__init__(door.runtime, listen, settings.max_connections)
         self.door = door
-        self.settings = listen.zbus
         self.limits = ZbusLimits(
-            head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
+            head_bytes=settings.head_limit, headers=settings.header_limit, body_bytes=settings.body_limit
         )
-        self.advertised = (listen.zbus.advertised or host_port(listen.host, port)).encode()
+        self.advertised = (settings.advertised or host_port(listen.host, port)).encode()
         self.administration = Administration(door, listen, self.advertised.decode(), console, serves_queues)
 
     def is_welcome(self, browser: Browser | None) -> bool:

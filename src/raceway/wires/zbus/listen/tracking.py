@@ -8,24 +8,21 @@ from collections.abc import AsyncIterator, Coroutine
 
 import structlog
 
-from raceway import config
 from raceway.errors import ConfigError
 from raceway.net.outgoing.allowed import AllowList, maybe_target
 from raceway.wires.zbus.dial.prober import Prober
 from raceway.wires.zbus.dial.reporter import Reporter
 from raceway.wires.zbus.listen.admin import Administration
 from raceway.wires.zbus.listen.tracker import Tracker
+from raceway.wires.zbus.settings import ZbusWire
 
 log = structlog.get_logger("raceway")
 
 
 @contextlib.asynccontextmanager
-async def tracking(
-    listen: config.Listen, administration: Administration, allow: tuple[str, ...] = ()
-) -> AsyncIterator[None]:
+async def tracking(zbus: ZbusWire, administration: Administration, allowed: AllowList) -> AsyncIterator[None]:
     """Run the reports and the tracker during the context. Trackers not on the allow-list are skipped with a warning.
     Raises ConfigError for a malformed address."""
-    zbus, allowed = listen.zbus, AllowList(listen, allow)
     reporters = _reporters(zbus, allowed, administration)
     work: list[Coroutine[None, None, None]] = [reporter.run() for reporter in reporters]
 
@@ -48,7 +45,7 @@ async def tracking(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _reporters(zbus: config.ZbusWire, allowed: AllowList, administration: Administration) -> list[Reporter]:
+def _reporters(zbus: ZbusWire, allowed: AllowList, administration: Administration) -> list[Reporter]:
     found: list[Reporter] = []
     for address in zbus.trackers:
         target = maybe_target(address)

@@ -1,21 +1,66 @@
-"""`raceway queue …`: the queues of a bus.
+"""Commands over zbus, `raceway queue …` for the queues of a bus, and `raceway track`.
 
-Creating and listing use the zbus wire; peeking and purging use the console port, because the wire has neither.
+Creating and listing use this wire; peeking and purging use the console port, because the wire has neither.
 """
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
 import typer
 
-from raceway.cli import bus, options, output
+from raceway.cli import options, output, serve
 from raceway.cli.output import ExitCode
+from raceway.cli.talk import Sending, Show, Talk, Wanted
 from raceway.model.text import printable, shortened
+
+
+class ZbusTalk(Talk):
+    missing: ClassVar[Mapping[str, str]] = {"topics": "zbus has queues, not topics: see `raceway queue list`"}
+
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        return {"confirm": given.confirm, "topic": given.subject}
+
+    async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
+        """Print messages one by one, requesting each only when the previous one was printed."""
+        from raceway.client import Message
+
+        if len(wanted.topics) > 1:
+            output.fail("over zbus `sub` takes exactly one queue", ExitCode.USAGE)
+        queue, came = wanted.topics[0], 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wanted.limit_s), await client.consume(queue, wanted.subjects) as consumer:
+                output.note(f"listening to {queue}")
+                while wanted.count is None or came < wanted.count:
+                    delivery = await anext(consumer)
+                    show(Message(delivery.queue, delivery.payload, id=delivery.id))
+                    came += 1
+        return came
+
+
+def track(
+    tracker: serve.Listening,
+    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
+) -> None:
+    """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
+
+    Brokers report to it; clients ask it for brokers and their queues. It stores nothing on disk. Prints `ready` on
+    standard output when its port is open; logs go to standard error.
+    """
+    flags = {
+        "listen.zbus.tracker": True,
+        "listen.zbus.tracker_port": port,
+        # --port takes precedence over listen.port_base in the settings.
+        "listen.port_base": None if port is None else 0,
+        "journal.durability": "memory",
+    }
+    serve.run(tracker.load(flags), only="tracker")
+
 
 queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge.")
 
@@ -107,7 +152,7 @@ def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
     from raceway.client import connect
 
     address = cli.address("zbus")
-    if not bus.is_zbus(address):
+    if not address.startswith(("zbus://", "zbus+")):
         output.fail(f"{address} is not a zbus URL: use --url zbus://HOST:PORT", ExitCode.USAGE)
 
     async def run() -> Any:

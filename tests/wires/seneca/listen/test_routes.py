@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from raceway.errors import ForbiddenError, NameInvalidError, PinTakenError, RacewayError
 from raceway.web.app import build_app
+from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.web.asgi import Answer, ask
@@ -53,7 +54,7 @@ def table() -> Table:
 
 @pytest.fixture
 def app(table: Table) -> Starlette:
-    return build_app(DOOR(Bench().broker), (), services=table)
+    return build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(table)])
 
 
 def send(app: Starlette, method: str, body: bytes, headers: dict[str, str] | None = None) -> Answer:
@@ -117,13 +118,13 @@ def test_what_cannot_be_read_is_refused(app: Starlette, table: Table, body: byte
     ],
 )
 def test_a_refusal_says_why(error: RacewayError, status: int) -> None:
-    app = build_app(DOOR(Bench().broker), (), services=Table(error))
+    app = build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(Table(error))])
     answer = ask(app, f"{PATH}?pin=p&url=u", "POST")
     assert (answer.status, answer.json()["error"]["code"]) == (status, error.code)
 
 
 def test_where_the_bus_has_a_token_it_is_wanted(table: Table) -> None:
-    app = build_app(DOOR(Bench().broker), (), "s3cret", table)
+    app = build_app(DOOR(Bench().broker), (), "s3cret", [SenecaRoutes(table)])
     for method in ("GET", "POST", "DELETE"):
         assert ask(app, f"{PATH}?pin=p&url=u", method).status == 403
     assert table.told == []

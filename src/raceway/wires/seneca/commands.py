@@ -1,15 +1,28 @@
-"""`raceway seneca …`: the Seneca services attached to a bus, over the console port."""
+"""Commands over Seneca, and `raceway seneca …`: the services attached to a bus, over the console port."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from raceway.cli import options, output
+from raceway.cli.talk import Sending, Talk
 
 PATH = "/api/seneca/services"
 COLUMNS = ("pin", "topic", "url", "dialect", "state", "origin", ">calls", ">failures", ">waiting")
+
+
+class SenecaTalk(Talk):
+    missing: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("sub", "topics"), "Seneca has no subscriptions: see `raceway seneca list` for what is attached"
+    )
+
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        # Lines over TCP have no acknowledgements.
+        return {"confirm": given.confirm and not given.url.startswith("seneca+tcp:")}
+
 
 seneca_app = options.Commands("seneca", "Seneca services of a bus: attach, detach, list.")
 

@@ -9,8 +9,10 @@ import structlog.testing
 from raceway import config
 from raceway.broker.door import Door
 from raceway.errors import ConfigError
-from raceway.server.tracking import tracking
+from raceway.net.outgoing.allowed import AllowList
 from raceway.wires.zbus.listen.admin import Administration
+from raceway.wires.zbus.listen.tracking import tracking
+from raceway.wires.zbus.settings import ZbusWire
 from tests.rigs.dialled_peer import listening_peer, until
 from tests.rigs.doubles import Bench
 
@@ -20,7 +22,7 @@ def run_with(listen: config.Listen, meanwhile: Any = None) -> list[Any]:
 
     async def scenario() -> None:
         administration = Administration(Door(Bench().broker), listen, "127.0.0.1:1", "")
-        async with tracking(listen, administration):
+        async with tracking(listen.of(ZbusWire), administration, AllowList(listen)):
             if meanwhile is not None:
                 await meanwhile(administration)
         assert len(asyncio.all_tasks()) == 1, "all work ends with the bus"
@@ -31,7 +33,7 @@ def run_with(listen: config.Listen, meanwhile: Any = None) -> list[Any]:
 
 
 def zbus(**settings: Any) -> config.Listen:
-    return config.Listen(zbus=config.ZbusWire(**{"report_ms": 10, "probe_ms": 10, "push_ms": 10} | settings))
+    return config.Listen(wires=(ZbusWire(**{"report_ms": 10, "probe_ms": 10, "push_ms": 10} | settings),))
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", "127.0.0.1:99999"])
@@ -50,7 +52,7 @@ def test_every_tracker_is_reported_to_until_the_bus_ends() -> None:
         async with listening_peer() as one, listening_peer() as other:
             listen = zbus(trackers=(str(one.target), str(other.target)))
             administration = Administration(Door(Bench().broker), listen, "127.0.0.1:1", "")
-            async with tracking(listen, administration):
+            async with tracking(listen.of(ZbusWire), administration, AllowList(listen)):
                 await until(lambda: one.received and other.received, "reports")
             for peer in (one, other):
                 assert b'"broker":"127.0.0.1:1"' in peer.received[0].body

@@ -5,10 +5,11 @@ If the bus has an administrator's token it is required, as `Authorization: Beare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
+from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from raceway.errors import MalformedError
@@ -45,6 +46,13 @@ class Detached(msgspec.Struct, frozen=True):
 class SenecaRoutes(Routes):
     def __init__(self, services: ServiceDirectory) -> None:
         self._services = services
+
+    def collect(self) -> Iterable[Metric]:
+        rows = self._services.rows()
+        found = GaugeMetricFamily("raceway_seneca_services", "Attached Seneca services.", labels=("state",))
+        for state in ("up", "down", "unknown"):
+            found.add_metric((state,), sum(row.state == state for row in rows))
+        yield found
 
     @get(ADDRESS, LOOKUP_PRIVATE, "seneca")
     async def services(self) -> Services:

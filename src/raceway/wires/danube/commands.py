@@ -1,0 +1,50 @@
+"""Commands over Danube."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from raceway.cli import output
+from raceway.cli.output import ExitCode
+from raceway.cli.talk import Sending, Show, Talk, Wanted
+from raceway.errors import RacewayError
+
+
+class DanubeTalk(Talk):
+    missing: ClassVar[Mapping[str, str]] = {
+        "request": "Danube has no requests: use MB, zbus or Seneca",
+        "topics": "this command needs MB: omit --url, or use an mb:// URL",
+    }
+
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        if not given.confirm:
+            output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
+        return {"key": given.key}
+
+    async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
+        """Print and acknowledge messages. A temporary subscription is deleted at the end."""
+        from raceway.client import Message
+
+        if len(wanted.topics) > 1:
+            output.fail("over Danube `sub` takes exactly one topic", ExitCode.USAGE)
+        topic, subscription, came = wanted.topics[0], wanted.subscription, 0
+        name, kind = (subscription, "shared") if subscription else (f"raceway-sub-{uuid.uuid4().hex[:8]}", "exclusive")
+        try:
+            async with await client.subscribe(topic, name, type=kind) as consumer:
+                output.note(f"listening to {topic}")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wanted.limit_s):
+                        while wanted.count is None or came < wanted.count:
+                            message = await anext(consumer)
+                            show(Message(message.topic, message.payload, id=message.id))
+                            came += 1
+                            await consumer.ack(message)
+        finally:
+            if subscription is None:
+                with suppress(RacewayError):
+                    await client.unsubscribe(topic, name)
+        return came
