@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Peer, Responder
+from raceway.broker.peers import Peer
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
 from raceway.broker.queues.queue import Queue
-from raceway.broker.queues.table import QueueResponder
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
@@ -45,9 +44,6 @@ class QueuePeer(ExactPeer, QueueConsumer):
 
     def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
         self.fetched.append((ticket, answer.batch.item("payload", 0)))
-
-    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        return None if isinstance(responder, QueueResponder) else default_ms
 
     def take(self, count: int | None = None) -> None:
         """The first of what it holds, or everything, has left for the socket."""

@@ -1,7 +1,8 @@
 """The one door: wires and web ask the bus with `Door.perform` and look at it with `Door.view`.
 
 An outcome may come before `perform` returns or at any time later, because a topic may be served by another process.
-Sessions must work with both. Outcomes of one peer come in the order of its intents.
+Sessions must work with both. Outcomes of one peer come in the order of its intents, but for those that wait for a
+commit or read in a thread.
 """
 
 from __future__ import annotations

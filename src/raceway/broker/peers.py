@@ -81,10 +81,14 @@ class Peer:
     by_content: ClassVar[bool] = False
     # Whether messages that a schema refuses go to `raceway.rejected`. Not if they were taken from there.
     keeps_refused: ClassVar[bool] = True
+    # Whether its requests wait in a queue for ever, unless they name a timeout.
+    waits_in_queues: ClassVar[bool] = False
 
     name = description = ""
     # Host and network of the peer, for limits per host and per network; empty for the bus's own peers.
     host = network = ""
+    # Timeout of its requests that name none; None: the default of the bus.
+    request_timeout_ms: int | None = None
     # Returns the time of its last message; None for peers without a connection.
     last_heard: Callable[[], int] | None = None
     errors = error_rate = 0
@@ -133,10 +137,6 @@ class Peer:
 
     def spells(self, name: str) -> bool:
         return True
-
-    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        """Return the timeout of a request of this peer that names none; None waits for ever."""
-        return default_ms
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
         """Return the part of a payload that is validated against a schema."""

@@ -45,6 +45,7 @@ from raceway.model.intents import (
 from raceway.model.topics import is_reserved
 
 E = TypeVar("E", Enqueue, EnqueueRequests)
+DONE = Done()
 
 
 class QueueCalls:
@@ -194,19 +195,19 @@ class QueueCalls:
         reply_queue = self._reply_queues.maybe_get(call.queue)
         if reply_queue is not None and reply_queue.owner is peer:
             reply_queue.arm(call.ticket, peer)
-            return Done()
-        name, identified = _text(call.queue), self._access.identify(peer, call.token)
-        self._access.check(peer, name, call.token, identified, "Consume")
+            return DONE
+        name = _text(call.queue)
+        self._access.check(peer, name, call.token, self._access.identify(peer, call.token), "Consume")
         self._queues.arm(peer, name, call.ticket, call.topics, call.window)
-        return Done()
+        return DONE
 
     def _confirm(self, peer: QueueConsumer, call: ConfirmDeliveries) -> Done:
         self._queues.confirm(peer, call.deliveries)
-        return Done()
+        return DONE
 
     def _resume(self, peer: QueueConsumer, call: ResumeDeliveries) -> Done:
         self._queues.pump(peer)
-        return Done()
+        return DONE
 
     # ---- administration ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from raceway.broker.peers import Peer, Pending
 from raceway.errors import ForbiddenError
@@ -46,6 +46,7 @@ class RowAnswer(NamedTuple):
 class QueueConsumer(Peer, ABC):
     """A peer that consumes from queues of all kinds. `address` is shown in their descriptions."""
 
+    waits_in_queues: ClassVar[bool] = True
     address = ""
 
     @abstractmethod

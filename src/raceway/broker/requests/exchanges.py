@@ -188,8 +188,10 @@ class Exchanges:
         self, peer: Peer, facts: _Facts, span: RowSpan, row: int, responder: Responder, masked_id: bytes
     ) -> OpenRequest:
         message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
-        if timeout_ms is None:
-            timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
+        if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, QueueResponder)):
+            timeout_ms = peer.request_timeout_ms
+            if timeout_ms is None:
+                timeout_ms = self._bus.settings.request_timeout_ms
         request = Pending(
             peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
             facts.roots[row] or message_id, facts.time_us,

@@ -13,7 +13,7 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any, ClassVar, Self, cast
 
 import msgspec
@@ -159,6 +159,10 @@ _MESSAGES: dict[bytes, type[Produce | Ask]] = {b"produce": Produce, b"request": 
 _BESIDE = {"ack": "ack", "token": "token", "subject": "topic", "status": "status", "browser": "browser"}
 
 
+# Fields of a consume, in order, and what they are if no message of a run has them.
+_CONSUME = {"mq": b"", "msgid": None, "topics": (), "token": None, "ack": True, "window": 1, "browser": None}
+
+
 class ZbusReceiver:
     """Receiver of one connection at the broker. After a `ZbusRefused` with `close` no more data is read."""
 
@@ -239,10 +243,9 @@ class ZbusReceiver:
         # Publish/subscribe: a comma-separated list, of which `*` alone means every topic.
         topics = columns.get("topics")
         columns["topics"] = [_topics(each) for each in topics] if type(topics) is list else _topics(topics)
-        for row in range(count):
-            self._take_event(
-                Consume(**{name: each[row] if type(each) is list else each for name, each in columns.items()})
-            )
+        given = [columns.get(name, default) for name, default in _CONSUME.items()]
+        self._take_messages()
+        self._events.extend(map(Consume, *[each if type(each) is list else repeat(each, count) for each in given]))
 
     def _gather(self, kind: type[Produce | Ask], run: ShapedRun) -> None:
         """Keep the columns of messages until an event of another kind comes."""

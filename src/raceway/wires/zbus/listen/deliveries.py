@@ -70,22 +70,20 @@ class Unsent:
         self._has_left = has_left
         self._longest_s = longest_s
         self._confirm = confirm
-        self._entries: list[tuple[str, int]] = []
+        # Queue and offset of each.
+        self.entries: list[tuple[str, int]] = []
         self._looks_again = False
         self._look_s = LOOK_AGAIN_S
 
-    def add(self, queue: str, offset: int) -> None:
-        self._entries.append((queue, offset))
-
     def clear(self) -> None:
-        self._entries.clear()
+        self.entries.clear()
 
     def note_taken(self) -> None:
         """Mark deliveries as taken if the buffer is empty; otherwise check again soon."""
-        if not self._entries or self._transport.is_closing():
+        if not self.entries or self._transport.is_closing():
             return
         if self._has_left():
-            taken, self._entries = self._entries, []
+            taken, self.entries = self.entries, []
             self._look_s = LOOK_AGAIN_S
             self._confirm(taken)
         elif not self._looks_again:

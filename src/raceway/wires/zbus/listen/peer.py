@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from raceway.broker.door import Door
-from raceway.broker.peers import Pending, Responder
+from raceway.broker.peers import Pending
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
-from raceway.broker.queues.table import QueueResponder
 from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import ConfirmDeliveries
@@ -33,7 +32,7 @@ class ZbusPeer(QueueConsumer):
         self.host, self.network, self.last_heard = connection.host, connection.network, connection.heard_us
         self.address, self.producer = connection.address, connection.address.encode()
         self._door, self._connection, self._advertised = door, connection, advertised
-        self._timeout_ms = settings.request_timeout_ms
+        self.request_timeout_ms = settings.request_timeout_ms
         self._heads = HeadCache(advertised)
         self._unsent = Unsent(
             door.runtime.loop, connection.transport, connection.idle, settings.sweep_ms / 1000, self._confirm
@@ -53,10 +52,6 @@ class ZbusPeer(QueueConsumer):
         self._connection.write(zbus.refusal_reply(refused))
 
     # ---- requests ----------------------------------------------------------------------------------------------------
-
-    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        """Return the timeout of a request: none for a queue, the configured one for a service of another wire."""
-        return None if isinstance(responder, QueueResponder) else self._timeout_ms
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         if request.message_id in self.silent:
@@ -81,7 +76,7 @@ class ZbusPeer(QueueConsumer):
         else:
             reply_to, raw_id = request.name
         self._write_delivery(ticket, batch, row, raw_id, reply_to, queue)
-        self._unsent.add(queue, entry.offset)
+        self._unsent.entries.append((queue, entry.offset))
 
     def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
         batch, row = copy

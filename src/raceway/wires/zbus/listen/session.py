@@ -175,7 +175,7 @@ class ZbusSession(Connection):
         if not self.gate.is_welcome(event.browser):
             self._refuse(ZbusRefused(403, "requests from other sites are refused", msgid))
             return
-        topics = tuple([topic.decode("utf-8", "replace") for topic in event.topics])
+        topics = tuple([topic.decode("utf-8", "replace") for topic in event.topics]) if event.topics else ()
         call = Arm(event.mq, msgid, topics, event.window, event.token)
         self.note_asked()
         self._door.perform(self.peer, call, partial(self._consumed, event, msgid))
