@@ -11,10 +11,6 @@ Whatever fails is answered with `error CODE`. `__main__` is the command line of 
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta
-
 from raceway.config import Port, Section
 from raceway.wires.wire import Wire, WirePort
 
@@ -22,7 +18,8 @@ from raceway.wires.wire import Wire, WirePort
 class ParrotWire(Section, frozen=True):
     """The Parrot wire."""
 
-    port: Annotated[Port, Meta(description="Parrot: lines over TCP.")] = 7777
+    port: Port = 7777
+    """Parrot: lines over TCP."""
 
 
 WIRE = Wire(
