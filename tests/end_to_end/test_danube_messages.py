@@ -369,7 +369,8 @@ def test_a_stop_and_a_start_are_invisible() -> None:
         for message in got[:3]:
             client.ack("c", message)
         server.restart()
-        client.send("p", b"5")  # the client retries by itself
+        client.wait_for_channel()
+        client.send("p", b"5")  # producers and consumers come back by themselves
         again = client.receive("c", 3, ack=True)
         assert payloads(again) == [b"3", b"4", b"5"]
         assert [message.offset for message in again] == [3, 4, 5]

@@ -186,6 +186,7 @@ def test_schemas_and_bindings_survive_a_restart(subject: str, topic: str) -> Non
         client.create("p", topic, subject=subject)
         client.schema("configure_topic_schema", topic, subject, "enforce", True)
         server.restart()
+        client.wait_for_channel()
         assert client.schema("get_latest_schema", subject)["schema_definition"] == V1
         bound = client.schema("get_topic_schema_config", topic)
         assert (bound["schema_subject"], bound["validation_policy"], bound["schema_id"]) == (

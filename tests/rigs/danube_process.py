@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+from tests.rigs.server import wait_until
+
 # Longest wait for the child: beyond everything a test waits for.
 ANSWER_S = 60.0
 # How long a message on its way is waited for.
@@ -134,6 +136,18 @@ class DanubeProcess:
     def schema(self, verb: str, *arguments: Any) -> Any:
         """A verb of the client's registry; bytes go as text, enums by their value."""
         return self.do("schema", call=verb, arguments=arguments)
+
+    def wait_for_channel(self) -> None:
+        """After a restart: gRPC's channel tries again after a pause of its own, and fails calls until then."""
+
+        def is_open() -> bool:
+            try:
+                self.schema("get_latest_schema", "no-such-subject")
+            except RefusedError as error:
+                return error.status != "UNAVAILABLE"
+            return True
+
+        wait_until(is_open, 30, "the client's channel is open again")
 
     # ---- at work while the test does something else ------------------------------------------------------------------
 
