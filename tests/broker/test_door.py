@@ -61,6 +61,15 @@ def test_an_intent_that_is_refused_has_an_error_and_no_commit(caller: Caller) ->
     assert [type(each) for each in caller.told] == [DrainingError]
 
 
+def test_an_error_holds_on_to_nothing(caller: Caller) -> None:
+    """A traceback would keep the intent, which may be large, until the next full garbage collection."""
+    caller.bench.broker.draining = True
+    caller.publish()
+    caller.bench.loop.settle()
+    (error,) = caller.told
+    assert error.__traceback__ is None
+
+
 def test_a_commit_waits_for_the_outcome_although_the_journal_calls_at_once(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,8 @@ def test_a_lost_segment_is_told_at_start_and_to_every_reader(tmp_path: Path, los
         if suffix == ".parquet":
             wait_until(lambda: len(segments(server.data)) == 1, 20, "all closed segments to be sealed")
         server.kill()
-        chosen = segments(server.data, suffix)[number]
+        # A segment that was just begun has no rows yet: then the loss would be at the end, where nothing follows it.
+        chosen = [path for path in segments(server.data, suffix) if path.stat().st_size][number]
         before = rows_of(server.data)
         damage(chosen, how)
         server.start()

@@ -18,7 +18,7 @@ from tests.rigs.server import Server
 from tests.rigs.tools import installed
 
 PICTURES = os.environ.get("RACEWAY_PICTURES", "")
-SLOW_MS = 15_000
+SLOW_MS = 60_000
 expect.set_options(timeout=SLOW_MS)
 
 

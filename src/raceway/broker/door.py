@@ -70,7 +70,9 @@ class Door:
         try:
             outcome: Any = self._broker.perform(peer, intent, commit)
         except RacewayError as error:
-            outcome, commit = error, None
+            # Its traceback refers to this frame and the intent: a cycle that would keep large intents until the next
+            # full garbage collection.
+            outcome, commit = error.with_traceback(None), None
         if type(outcome) is GeneratorType:
             run(outcome, done or _ignore)
         elif done is not None:
