@@ -19,6 +19,7 @@ from raceway.wires.seneca.codec.pattern_text import MAX_DEPTH, parse_pattern, pa
         ("role: math  cmd :sum", {"role": "math", "cmd": "sum"}),
         ("{role:math,cmd:sum,}", {"role": "math", "cmd": "sum"}),
         ("a:1,b:1.5,c:-1,d:1e3,e:01,f:0x1f", {"a": 1, "b": 1.5, "c": -1, "d": 1000, "e": 1, "f": 31}),
+        ("0x_ :a,b:0x_", {"0x_": "a", "b": "0x_"}),
         ("a:true,b:false,c:null,d:,e:x", {"a": True, "b": False, "c": None, "d": None, "e": "x"}),
         ("a:'x y',b:\"it's\",c:`l\nl`", {"a": "x y", "b": "it's", "c": "l\nl"}),
         (r'a:"\n\u0041\x42\q\u{1F600}"', {"a": "\nABq😀"}),
@@ -43,7 +44,8 @@ def test_texts_mean_objects(text: str, meant: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a", "a,b", "[1]", "1", "a:x y", "a::b", ":b", "a:'x", 'a:"\n"', "a:1}x", "{a:1}b:2", "a:[1}", "a:{b:1]", "a:1,b",
-     r'a:"\u12"', r'a:"\xz"', r'a:"\u{110000}"', 'a:"x\\', "/*", "a:" * (MAX_DEPTH + 2)],
+     r'a:"\u12"', r'a:"\xz"', r'a:"\u{110000}"', 'a:"x\\', "/*", "a:" * (MAX_DEPTH + 2),
+     "0x_:a", "-0b__:a", "a:0o_,b:1", "{a:0x1.}"],
 )  # fmt: skip
 def test_what_means_no_object_is_no_pattern(text: str) -> None:
     with pytest.raises(PatternTextError) as error:

@@ -125,8 +125,11 @@ class _Reader:
                 word = _unquoted(text, at)
                 if word is None:
                     raise self._error("unterminated comment")
-                yield _Token(_SCALAR, _typed(word[0]), word[0])
-                at = word.end()
+                value, at = _typed(word[0]), word.end()
+                # `0x_`: jsonic takes it for a number, finds that it is none, and loses its place before punctuation.
+                if text[at : at + 1] in _PUNCTUATION and isinstance(value, str) and _number(value):
+                    raise self._error(f"{value!r} is not a number: quote it")
+                yield _Token(_SCALAR, value, word[0])
 
     def _quoted(self, start: int) -> tuple[str, int]:
         """Return a quoted string and the position after it. Only backquoted strings may span lines."""
