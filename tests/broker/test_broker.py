@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import MalformedError, UnknownPeerError
-from raceway.model.intents import (
-    Done,
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import (
     Heartbeat,
     ListPeers,
     ListSubscriptions,

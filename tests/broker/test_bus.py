@@ -4,7 +4,7 @@ import pytest
 
 from raceway.errors import DrainingError
 from raceway.model.envelope import Batch
-from raceway.model.intents import Subscribe, Unsubscribe
+from raceway.model.intents.peers import Subscribe, Unsubscribe
 from raceway.model.topics import AUDIT_STREAM
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of
 

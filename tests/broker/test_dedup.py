@@ -10,7 +10,7 @@ import pytest
 from raceway.broker.dedup import MARKS
 from raceway.errors import DiskFullError, ReadOnlyError, UnavailableError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
-from raceway.model.intents import Publish, Send
+from raceway.model.intents.batches import Publish, Send
 from tests.rigs.doubles import ExactPeer
 from tests.rigs.journal import quick_folder
 from tests.rigs.subscribing import TOPIC, SubscribingBench

@@ -6,7 +6,9 @@ import pytest
 
 from raceway.broker.door import Door
 from raceway.errors import DrainingError, RacewayError
-from raceway.model.intents import Done, Publish, Subscribe, Taken
+from raceway.model.intents.batches import Publish, Taken
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import Subscribe
 from tests.rigs.delayed_door import DelayedDoor
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of, new_id
 

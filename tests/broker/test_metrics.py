@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from raceway.broker.metrics import Meter
-from raceway.model.intents import Metric
+from raceway.model.intents.peers import Metric
 from tests.rigs.doubles import EPOCH_US, RecordingPeer
 
 GAUGES = [

@@ -18,7 +18,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import DANUBE, PUBLISH, Batch
 from raceway.model.hashing import sender_id
-from raceway.model.intents import Send, Sent
+from raceway.model.intents.batches import Send, Sent
 from raceway.model.subscriptions import Policies, ProducerWanted
 from tests.rigs.subscribing import TOPIC, SubscribingBench
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import RacewayError, ReadOnlyError
-from raceway.model.intents import OpenStream
+from raceway.model.intents.subscriptions import OpenStream
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import DrainingError, NameReservedError, NameTakenError, NoRouteError, RacewayError, ReadOnlyError
-from raceway.model.intents import Register
+from raceway.model.intents.peers import Register
 from tests.rigs.doubles import Bench, Message, Refusal, new_id, refusals
 from tests.rigs.queues import QueueBench
 

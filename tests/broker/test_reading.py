@@ -10,7 +10,7 @@ import pytest
 from raceway.broker.door import Door
 from raceway.errors import MalformedError, UnknownTopicError
 from raceway.model.envelope import Batch
-from raceway.model.intents import Follow, LocateTopic, ReadTopic, TopicRead, Unfollow
+from raceway.model.intents.reading import Follow, LocateTopic, ReadTopic, TopicRead, Unfollow
 from tests.rigs.doubles import Bench, Message, RecordingPeer
 
 

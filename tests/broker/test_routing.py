@@ -13,7 +13,7 @@ from raceway.broker.peers import Peer
 from raceway.broker.routing import Route, Routing, patterns
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
-from raceway.model.intents import SubscriptionKind
+from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.topics import fold, matches
 from tests.rigs.doubles import RecordingPeer
 

@@ -18,7 +18,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.hashing import fnv1a64
-from raceway.model.intents import Publish
+from raceway.model.intents.batches import Publish
 from raceway.model.subscriptions import Policies, TopicRow
 from tests.rigs.doubles import Message
 from tests.rigs.subscribing import SubscribingBench

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from raceway.model.envelope import DANUBE, PUBLISH, Batch
-from raceway.model.intents import Send
+from raceway.model.intents.batches import Send
 from raceway.model.subscriptions import ProducerWanted
 from tests.rigs.rounds import SOAKING
 from tests.rigs.subscribing import TOPIC, SubscribingBench

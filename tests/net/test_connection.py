@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.model.intents import WatchLog
+from raceway.model.intents.peers import WatchLog
 from raceway.net.connection import (
     AHEAD_BYTES,
     HIGH_WATER,

@@ -19,7 +19,7 @@ from raceway import config
 from raceway.broker.queues.queue import batch_of as batch_of_rows
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import ZBUS, Batch, Envelope
-from raceway.model.intents import Publish, Request
+from raceway.model.intents.batches import Publish, Request
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends

@@ -10,7 +10,7 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal.contract import Journal
 from raceway.journal.local import LocalJournal
-from raceway.model.intents import Subscribe
+from raceway.model.intents.peers import Subscribe
 from tests.rigs.doubles import FaultyJournal, ManualLoop, RecordingPeer
 from tests.rigs.journal import DEADLINE_S, crash
 from tests.rigs.journal_folder import UNSYNCED

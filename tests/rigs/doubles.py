@@ -20,7 +20,8 @@ from raceway.journal.contract import Done
 from raceway.journal.memory import MemoryJournal
 from raceway.journal.write.intake import Status
 from raceway.model.envelope import Batch
-from raceway.model.intents import Publish, Request, Respond, Subscribe, SubscriptionKind, Taken
+from raceway.model.intents.batches import Publish, Request, Respond, Taken
+from raceway.model.intents.peers import Subscribe, SubscriptionKind
 
 EPOCH_US = 1_700_000_000_000_000
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self
 
-from raceway.model.intents import Done, Publish, Request, Respond
+from raceway.model.intents.batches import Publish, Request, Respond
+from raceway.model.intents.kinds import Done
 from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
 from raceway.wires.mb.codec.system import system_reply

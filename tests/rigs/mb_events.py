@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from raceway.model.intents import Publish, Request, Respond
+from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.header import as_request, read_message
 from raceway.wires.mb.codec.receiver import Event, MbLimits, MbRefused, Oversized

@@ -11,7 +11,8 @@ from raceway.broker.queues.queue import Queue
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
-from raceway.model.intents import ConfirmDeliveries, Enqueue, Publish, Request, Taken
+from raceway.model.intents.batches import Publish, Request, Taken
+from raceway.model.intents.queues import ConfirmDeliveries, Enqueue
 from tests.rigs.broker import BrokerRig
 from tests.rigs.doubles import ExactPeer
 

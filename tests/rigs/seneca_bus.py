@@ -22,7 +22,8 @@ from raceway.broker.broker import Broker
 from raceway.broker.queues.queue import batch_of
 from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
-from raceway.model.intents import Request, Respond, Subscribe, Taken
+from raceway.model.intents.batches import Request, Respond, Taken
+from raceway.model.intents.peers import Subscribe
 from raceway.server.bus import LocalBus
 from raceway.server.doors import Doors
 from raceway.wires.seneca.dial.services import ServiceRow

@@ -8,18 +8,8 @@ from typing import Any, NamedTuple
 from raceway import config
 from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
-from raceway.model.intents import (
-    Acknowledge,
-    Handover,
-    OpenedStream,
-    OpenStream,
-    Publish,
-    Request,
-    Return,
-    Send,
-    Sent,
-    Taken,
-)
+from raceway.model.intents.batches import Acknowledge, Publish, Request, Return, Send, Sent, Taken
+from raceway.model.intents.subscriptions import Handover, OpenedStream, OpenStream
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted, SubscriptionStatus, SubscriptionType
 from tests.rigs.broker import BrokerRig
 from tests.rigs.doubles import ExactPeer, Message, RecordingPeer, batch_of

@@ -4,7 +4,7 @@ import pytest
 from starlette.applications import Starlette
 
 from raceway import __version__
-from raceway.model.intents import Register, Subscribe
+from raceway.model.intents.peers import Register, Subscribe
 from raceway.web.app import build_app
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message

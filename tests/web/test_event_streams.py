@@ -14,7 +14,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.reading import Reading
 from raceway.errors import BusyError, TrimmedError
 from raceway.journal.memory import MemoryJournal
-from raceway.model.intents import Publish
+from raceway.model.intents.batches import Publish
 from raceway.web.app import build_app
 from raceway.web.event_streams import EventStreams
 from tests.rigs.delayed_door import DOOR

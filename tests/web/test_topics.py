@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.applications import Starlette
 
-from raceway.model.intents import Subscribe
+from raceway.model.intents.peers import Subscribe
 from raceway.web.app import build_app
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message

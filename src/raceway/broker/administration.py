@@ -22,11 +22,10 @@ from raceway.broker.topic_admin import TopicAdministration
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.errors import InvalidValueError, QueueKindError, UnknownTopicError
-from raceway.model.intents import (
+from raceway.model.intents.administration import (
     AddQueue,
     CreateSubscription,
     DeliverySettings,
-    Done,
     MoveReader,
     PeekQueue,
     PurgeQueue,
@@ -38,6 +37,7 @@ from raceway.model.intents import (
     SetDelivery,
     TopicDone,
 )
+from raceway.model.intents.kinds import Done
 from raceway.model.subscriptions import LAST, ConsumerWanted, Policies, Start, parse_start
 
 # The mode of an ordinary queue on zbus.

@@ -38,29 +38,20 @@ from raceway.broker.undelivered.undeliverable import Parking
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
-from raceway.model.intents import (
+from raceway.model.intents.batches import Acknowledge, AskAll, Park, Publish, Request, Respond, Return, Send
+from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.peers import (
     SUBSCRIPTION_KINDS,
-    Acknowledge,
-    AskAll,
     Audit,
-    Done,
     Heartbeat,
-    Intent,
     ListPeers,
     ListSubscriptions,
     ListTopics,
     Metrics,
-    Outcome,
-    Park,
     Patterns,
     Peers,
-    Publish,
     ReadMetrics,
     Register,
-    Request,
-    Respond,
-    Return,
-    Send,
     Subscribe,
     SubscriptionList,
     SubscriptionRow,
@@ -68,6 +59,7 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.intents.unions import Intent
 from raceway.model.security import Permission
 from raceway.model.topics import LOG_STREAM, has_wildcard
 from raceway.net.runtime import Clock

@@ -18,10 +18,11 @@ from raceway.broker.steps import Step, Steps, Then, run_here
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.errors import DrainingError, NoRouteError
-from raceway.journal.contract import Done, Journal
-from raceway.model import intents as outcomes
+from raceway.journal.contract import Done as CommitDone
+from raceway.journal.contract import Journal
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
+from raceway.model.intents.kinds import Done
 from raceway.model.topics import AUDIT_STREAM
 from raceway.net.runtime import Clock, Runtime
 
@@ -70,7 +71,7 @@ class Bus:
         self.meter.counts["bus.topics_refused"] += 1
         return False
 
-    def append(self, batch: Batch, done: Done | None, *, awaited: bool | None = None) -> int:
+    def append(self, batch: Batch, done: CommitDone | None, *, awaited: bool | None = None) -> int:
         """Append rows to the journal, to be flushed at the end of the turn. Return the first row's sequence.
 
         Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`, so that
@@ -91,7 +92,7 @@ class Bus:
         self.journal.set_state(section, key, value)
         self._owe_journal()
 
-    def after_commit(self, done: Done, *, patient: bool = False) -> None:
+    def after_commit(self, done: CommitDone, *, patient: bool = False) -> None:
         """Call `Journal.after_commit` and flush the journal at the end of the turn."""
         self.journal.after_commit(done, patient=patient)
         self._owe_journal()
@@ -100,7 +101,7 @@ class Bus:
         """Return the step that waits for the result of work in another thread."""
         return partial(self.offload, work)
 
-    def commit(self, then: Done) -> None:
+    def commit(self, then: CommitDone) -> None:
         """Wait for the commit of everything so far: a step."""
         self.journal.after_commit(then)
 
@@ -108,7 +109,7 @@ class Bus:
         """Return the handler of an intent that changes stored state: `work` is given the intent."""
         return lambda peer, call: self.change(lambda: work(call))
 
-    def change(self, work: Callable[[], R], *, renews: bool = False) -> Steps[R | outcomes.Done]:
+    def change(self, work: Callable[[], R], *, renews: bool = False) -> Steps[R | Done]:
         """Change stored state; the outcome comes after the commit. Raises UnavailableError if nothing can be stored.
 
         `renews`: the work may find nothing to store, and checks itself whether it can. On a full disk its outcome
@@ -119,7 +120,7 @@ class Bus:
         found = work()
         if not renews or self.journal.health().status != "disk_full":
             yield self.commit
-        return outcomes.Done() if found is None else found
+        return Done() if found is None else found
 
     def flush(self) -> None:
         """Flush the journal at the end of a turn, or start the linger timer if no commit is awaited."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import psutil
 
 from raceway.broker.peers import Peer
-from raceway.model.intents import Metric
+from raceway.model.intents.peers import Metric
 
 # Events that peers see as total and rate: prefix, and the suffixes that are counted separately.
 ROUTED = {

@@ -10,7 +10,7 @@ from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, UnknownPeerError
 from raceway.model.envelope import Batch
-from raceway.model.intents import PeerRow, SubscriptionKind
+from raceway.model.intents.peers import PeerRow, SubscriptionKind
 from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]

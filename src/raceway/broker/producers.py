@@ -29,7 +29,9 @@ from raceway.errors import (
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
 from raceway.model.hashing import sender_id
-from raceway.model.intents import CreateProducer, Done, Send, Sent, TouchProducer
+from raceway.model.intents.batches import Send, Sent
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.producers import CreateProducer, TouchProducer
 from raceway.model.subscriptions import ProducerRow, ProducerWanted
 
 PRODUCERS = "producers"

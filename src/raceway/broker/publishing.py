@@ -27,7 +27,7 @@ from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
-from raceway.model.intents import Publish, Taken
+from raceway.model.intents.batches import Publish, Taken
 
 
 class Publishing:

@@ -14,10 +14,10 @@ from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, TrimmedError, UnavailableError, UnknownTopicError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import Batch
-from raceway.model.intents import (
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.reading import (
     END,
     FIRST,
-    Done,
     Follow,
     Gap,
     Located,

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from raceway.broker.peers import Encoder, Party, Peer, Responder, Subscriber
 from raceway.broker.topics import Topic
-from raceway.model.intents import PatternRow, SubscriberRow, SubscriptionKind
+from raceway.model.intents.peers import PatternRow, SubscriberRow, SubscriptionKind
 from raceway.model.topics import PatternTrie, fold, has_wildcard, matches
 
 # Topics are named by peers, so the cache is bounded; evicted routes are computed again.

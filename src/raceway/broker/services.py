@@ -7,7 +7,8 @@ from typing import Any
 
 from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
-from raceway.model.intents import AttachService, CheckWritable, DetachService, Done, KeepServices, Outcome
+from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 
 
 class CalledServices:

@@ -13,7 +13,14 @@ from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition_of
 from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError
-from raceway.model.intents import CreateNamespace, CreateTopic, DeleteNamespace, DeleteTopic, SetLimits, SetTopicSchema
+from raceway.model.intents.topics import (
+    CreateNamespace,
+    CreateTopic,
+    DeleteNamespace,
+    DeleteTopic,
+    SetLimits,
+    SetTopicSchema,
+)
 from raceway.model.subscriptions import Policies, TopicRow
 from raceway.model.topics import is_reserved, namespace_of, parse_namespace, refuse_reserved
 

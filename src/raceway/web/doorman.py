@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from raceway.broker.door import Door
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
-from raceway.model.intents import Identify, ProveAdministrator
+from raceway.model.intents.security import Identify, ProveAdministrator
 from raceway.model.security import OWNER, Principal
 from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
 from raceway.web.peer import ask

@@ -24,7 +24,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import BusyError, RacewayError, TrimmedError
 from raceway.model.envelope import HTTP, PUBLISH, Batch
-from raceway.model.intents import Follow, ReadRows, Unfollow
+from raceway.model.intents.reading import Follow, ReadRows, Unfollow
 from raceway.model.security import OWNER
 from raceway.net.ids import random_id
 from raceway.web.answers import ABORT, UNSENT

@@ -12,7 +12,7 @@ from raceway.broker.peers import Peer, Pending
 from raceway.errors import RacewayError
 from raceway.model.addresses import network_of
 from raceway.model.envelope import HTTP, Batch
-from raceway.model.intents import IntentFor
+from raceway.model.intents.kinds import IntentFor
 from raceway.net.ids import random_id
 from raceway.web.answers import principal_of
 

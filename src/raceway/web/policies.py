@@ -17,7 +17,8 @@ from starlette.requests import Request
 
 from raceway.broker.door import Door
 from raceway.errors import InvalidValueError
-from raceway.model.intents import DeliverySettings, ReadDelivery, ReadLimits, ResetDelivery, SetDelivery, SetLimits
+from raceway.model.intents.administration import DeliverySettings, ReadDelivery, ReadLimits, ResetDelivery, SetDelivery
+from raceway.model.intents.topics import SetLimits
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies, SubscriptionType
 from raceway.web.answers import principal_of
 from raceway.web.inputs import read_json

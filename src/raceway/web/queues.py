@@ -15,7 +15,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway.broker.door import Door
-from raceway.model.intents import AddQueue, PeekQueue, PurgeQueue
+from raceway.model.intents.administration import AddQueue, PeekQueue, PurgeQueue
 from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body
 from raceway.web.peer import ask

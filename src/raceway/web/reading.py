@@ -16,7 +16,7 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.door import Door
 from raceway.errors import MalformedError
-from raceway.model.intents import END, FIRST, Gap, LocateTopic, ReadTopic
+from raceway.model.intents.reading import END, FIRST, Gap, LocateTopic, ReadTopic
 from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import principal_of
 from raceway.web.event_streams import EventResponse, EventStreams

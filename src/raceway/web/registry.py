@@ -15,7 +15,7 @@ from raceway import __version__
 from raceway.broker.door import Door
 from raceway.broker.registry.registry import CONTEXT
 from raceway.errors import SchemaInvalidError
-from raceway.model.intents import (
+from raceway.model.intents.schemas import (
     CheckSchema,
     DeleteSubject,
     DeleteVersion,

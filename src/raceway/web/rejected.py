@@ -19,7 +19,8 @@ from raceway.broker.door import Door
 from raceway.broker.undelivered.redrive import KINDS, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.query.inspect import document
-from raceway.model.intents import ListRejected, NoteRedriven, Publish, ReadRejected, RestoreRejected
+from raceway.model.intents.batches import Publish
+from raceway.model.intents.reading import ListRejected, NoteRedriven, ReadRejected, RestoreRejected
 from raceway.web.inputs import CLAMPED, CLAMPED_UNLESS_EMPTY, read_json
 from raceway.web.peer import HttpPeer, ask
 from raceway.web.publishing import publish

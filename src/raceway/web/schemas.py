@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from raceway.broker.door import Door
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
-from raceway.model.intents import BindTopic, CheckSchema, DeleteVersion, RegisterSchema, SetMode, UnbindTopic
+from raceway.model.intents.schemas import BindTopic, CheckSchema, DeleteVersion, RegisterSchema, SetMode, UnbindTopic
 from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectRow, TopicSchema
 from raceway.web.inputs import read_body, read_json
 from raceway.web.peer import ask

@@ -22,7 +22,9 @@ from starlette.requests import Request
 
 from raceway.broker.door import Door
 from raceway.broker.view.peers import PeerStatus
-from raceway.model.intents import FIRST, CreateSubscription, Gap, MoveReader, SubscriptionKind
+from raceway.model.intents.administration import CreateSubscription, MoveReader
+from raceway.model.intents.peers import SubscriptionKind
+from raceway.model.intents.reading import FIRST, Gap
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body

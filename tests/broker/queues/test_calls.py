@@ -19,18 +19,10 @@ from raceway.errors import (
     UnknownQueueError,
 )
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
-from raceway.model.intents import (
-    Arm,
-    Authorization,
-    Authorize,
-    ConfirmDeliveries,
-    CreateQueue,
-    Credential,
-    Done,
-    Enqueue,
-    EnqueueRequests,
-    Taken,
-)
+from raceway.model.intents.batches import Taken
+from raceway.model.intents.credentials import Authorization, Authorize, Credential
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests
 from raceway.model.security import OWNER, Principal
 from raceway.model.subscriptions import Start
 from tests.rigs.danube_tokens import ISSUER, SECRET, token

@@ -14,7 +14,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import ReadOnlyError, SchemaRefusedError
 from raceway.model.envelope import Batch
-from raceway.model.intents import Publish, Request, Taken
+from raceway.model.intents.batches import Publish, Request, Taken
 from tests.rigs.doubles import Bench, ExactPeer, Message, RecordingPeer
 
 USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}).encode()

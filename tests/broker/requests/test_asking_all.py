@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import DrainingError, NameReservedError, NoRouteError, RequestTimeoutError, SchemaRefusedError
-from raceway.model.intents import AskAll, Asked
+from raceway.model.intents.batches import AskAll, Asked
 from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of, new_id
 from tests.rigs.queues import QueuePeer
 

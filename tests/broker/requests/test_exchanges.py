@@ -18,7 +18,8 @@ from raceway.errors import (
     UnmatchedAnswerError,
 )
 from raceway.model.envelope import REQUEST, RESPONSE, Batch, Hop, encode_hops
-from raceway.model.intents import Register, Request, Respond, Subscribe
+from raceway.model.intents.batches import Request, Respond
+from raceway.model.intents.peers import Register, Subscribe
 from tests.rigs.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"

@@ -16,7 +16,7 @@ from raceway.errors import (
     UnknownQueueError,
 )
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
-from raceway.model.intents import Enqueue
+from raceway.model.intents.queues import Enqueue
 from tests.rigs.doubles import RecordingPeer, Refusal, refusals
 from tests.rigs.queues import QueueBench, QueuePeer, name_of, numbered
 

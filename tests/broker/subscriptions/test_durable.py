@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from raceway.broker.delivery.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
-from raceway.model.intents import Acknowledge, Taken
+from raceway.model.intents.batches import Acknowledge, Taken
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy, SubscriptionType
 from tests.rigs.doubles import Message
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench

@@ -15,7 +15,7 @@ from raceway.errors import (
     UnknownSubscriptionError,
     UnknownTopicError,
 )
-from raceway.model.intents import OpenStream
+from raceway.model.intents.subscriptions import OpenStream
 from raceway.model.subscriptions import ConsumerWanted, Policies, SubscriptionType
 from tests.rigs.journal import quick_folder, trim
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench

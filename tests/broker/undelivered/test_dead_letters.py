@@ -8,7 +8,7 @@ import pytest
 from raceway.broker.undelivered.redrive import DEAD_LETTER, Redrive, facts_of
 from raceway.model.envelope import PUBLISH, Batch, decode_attributes
 from raceway.model.hashing import sender_id
-from raceway.model.intents import Publish, Return, Send
+from raceway.model.intents.batches import Publish, Return, Send
 from raceway.model.subscriptions import FailurePolicy
 from tests.rigs.doubles import ExactPeer
 from tests.rigs.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench

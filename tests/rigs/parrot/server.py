@@ -14,7 +14,8 @@ from raceway.broker.runs import Run
 from raceway.config import Listen
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, Batch
-from raceway.model.intents import Publish, Request, Respond, Subscribe, SubscriptionKind, Taken
+from raceway.model.intents.batches import Publish, Request, Respond, Taken
+from raceway.model.intents.peers import Subscribe, SubscriptionKind
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.net.tcp import StreamProtocol

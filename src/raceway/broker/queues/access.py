@@ -9,7 +9,7 @@ from raceway.broker.queues.table import QueueTable
 from raceway.broker.security.security import Security
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, UnauthenticatedError
-from raceway.model.intents import Credential
+from raceway.model.intents.credentials import Credential
 from raceway.model.security import ANONYMOUS, OWNER, Permission, Principal
 
 # Queues with a verified token that are remembered of one peer.

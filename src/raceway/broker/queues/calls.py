@@ -28,20 +28,10 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
-from raceway.model.intents import (
-    Arm,
-    Authorization,
-    Authorize,
-    ConfirmDeliveries,
-    CreateQueue,
-    Done,
-    Enqueue,
-    EnqueueRequests,
-    Publish,
-    Request,
-    ResumeDeliveries,
-    Taken,
-)
+from raceway.model.intents.batches import Publish, Request, Taken
+from raceway.model.intents.credentials import Authorization, Authorize
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests, ResumeDeliveries
 from raceway.model.topics import is_reserved
 
 E = TypeVar("E", Enqueue, EnqueueRequests)

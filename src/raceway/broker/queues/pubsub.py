@@ -17,7 +17,7 @@ from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import TooLargeError
 from raceway.model.envelope import Batch, decode_attributes
-from raceway.model.intents import SubscriptionKind
+from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.wires import SUBJECTS
 from raceway.net.ids import random_id
 

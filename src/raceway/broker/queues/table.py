@@ -33,7 +33,7 @@ from raceway.errors import (
     UnknownQueueError,
 )
 from raceway.model.envelope import Batch
-from raceway.model.intents import SubscriptionKind
+from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.security import Principal
 from raceway.model.subscriptions import LAST, Start
 from raceway.model.topics import canonical_name

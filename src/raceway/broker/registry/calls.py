@@ -12,12 +12,12 @@ from raceway.broker.registry.schemas import Schemas
 from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
 from raceway.errors import UnknownTopicError
-from raceway.model.intents import (
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.schemas import (
     BindTopic,
     CheckSchema,
     DeleteSubject,
     DeleteVersion,
-    Done,
     FindSchema,
     PrepareMode,
     Registered,

@@ -36,7 +36,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
-from raceway.model.intents import AskAll, Asked, Request, Respond, Taken
+from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
 from raceway.net.ids import random_id
 
 

@@ -27,7 +27,8 @@ from raceway.errors import (
     UnknownRoleError,
 )
 from raceway.journal.state import State
-from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, Identify, ProveAdministrator, PutRole
+from raceway.model.intents.roles import BindRole, DeleteBinding, DeleteRole, PutRole
+from raceway.model.intents.security import Identify, ProveAdministrator
 from raceway.model.security import (
     ANONYMOUS,
     OWNER,

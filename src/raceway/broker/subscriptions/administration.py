@@ -6,7 +6,7 @@ from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.subscriptions.table import SubscriptionTable, check_name
 from raceway.broker.topic_records import TopicRecords
 from raceway.errors import InUseError
-from raceway.model.intents import RemoveSubscription, SetDispatch, SetFailurePolicy
+from raceway.model.intents.subscriptions import RemoveSubscription, SetDispatch, SetFailurePolicy
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 
 

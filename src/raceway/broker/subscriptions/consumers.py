@@ -18,7 +18,7 @@ import msgspec
 
 from raceway.broker.subscriptions.keys import KeyFilter
 from raceway.errors import ForbiddenError
-from raceway.model.intents import Sink
+from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import SubscriptionType
 
 

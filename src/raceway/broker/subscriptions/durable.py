@@ -34,7 +34,7 @@ from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subsc
 from raceway.broker.subscriptions.windows import InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
-from raceway.model.intents import Sink
+from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
 
 READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"

@@ -10,7 +10,7 @@ from raceway.broker.subscriptions.consumers import Consumer, Consumers
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.model.envelope import Batch
-from raceway.model.intents import Handover, Sink
+from raceway.model.intents.subscriptions import Handover, Sink
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 from raceway.net.credits import Credits
 

@@ -43,7 +43,9 @@ from raceway.errors import (
     UnknownSubscriptionError,
 )
 from raceway.journal.contract import Done as CommitDone
-from raceway.model.intents import Acknowledge, AttachConsumer, Done, FindConsumer, OpenStream, Return, Sink, Taken
+from raceway.model.intents.batches import Acknowledge, Return, Taken
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer, OpenStream, Sink
 from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
 from raceway.net.timers import Alarms
 

@@ -22,7 +22,7 @@ from raceway.errors import RacewayError
 from raceway.journal.contract import Done
 from raceway.model.envelope import OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
-from raceway.model.intents import Sink
+from raceway.model.intents.subscriptions import Sink
 from raceway.model.topics import namespaced_topic
 
 ORIGINAL_TOPIC = "x-original-topic"

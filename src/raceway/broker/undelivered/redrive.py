@@ -24,8 +24,8 @@ from raceway.broker.undelivered.dead_letters import LETTER_ATTRIBUTES, ORIGINAL_
 from raceway.broker.undelivered.undeliverable import OWN_ATTRIBUTES, UNDELIVERABLE
 from raceway.errors import InvalidValueError, TrimmedError, UnknownError
 from raceway.model.envelope import PUBLISH, Batch, decode_attributes, encode_attributes
-from raceway.model.intents import (
-    Done,
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.reading import (
     ListRejected,
     NoteRedriven,
     ReadRejected,

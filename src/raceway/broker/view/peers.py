@@ -8,7 +8,7 @@ import msgspec
 
 from raceway.broker.peers import Peer, PeerTable
 from raceway.broker.routing import patterns
-from raceway.model.intents import PatternRow
+from raceway.model.intents.peers import PatternRow
 
 
 class PeerStatus(msgspec.Struct, frozen=True):

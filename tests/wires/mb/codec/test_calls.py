@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.model.intents import (
-    Done,
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import (
     Heartbeat,
     ListPeers,
     ListSubscriptions,

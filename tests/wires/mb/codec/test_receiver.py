@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raceway.model.intents import Done, Heartbeat, ListPeers, Publish, ReadMetrics, Request, Respond, Subscribe
+from raceway.model.intents.batches import Publish, Request, Respond
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import Heartbeat, ListPeers, ReadMetrics, Subscribe
 from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.receiver import (
     ALIKE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.model.intents import Publish, Request
+from raceway.model.intents.batches import Publish, Request
 from raceway.wires.mb.codec.header import is_message_id
 from raceway.wires.mb.codec.rows import KnownStart, Rows, last_shape
 from tests.rigs.vectors.mb import I, frame

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.model.intents import (
-    Done,
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import (
     Metric,
     Metrics,
     PatternRow,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.model.intents import Publish, Taken
+from raceway.model.intents.batches import Publish, Taken
 from raceway.wires.mb.codec.receiver import tcp_frame, websocket_frame
 from raceway.wires.mb.listen.peer import publish_encoder
 from raceway.wires.mb.settings import MbWire

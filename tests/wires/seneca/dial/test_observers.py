@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from raceway.model.envelope import Batch
-from raceway.model.intents import Publish
+from raceway.model.intents.batches import Publish
 from raceway.wires.seneca.settings import SenecaDial
 from tests.rigs.doubles import RecordingPeer
 from tests.rigs.seneca_bus import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raceway.errors import ConfigError, ForbiddenError, MalformedError, NameInvalidError, PinTakenError, RacewayError
-from raceway.model.intents import Request
+from raceway.model.intents.batches import Request
 from raceway.wires.seneca.settings import AttachedServiceSettings, SenecaDial, SenecaWire
 from tests.rigs.doubles import Message, RecordingPeer, batch_of
 from tests.rigs.seneca_bus import (

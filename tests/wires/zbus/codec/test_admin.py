@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raceway.model.intents import CreateQueue
+from raceway.model.intents.queues import CreateQueue
 from raceway.wires.zbus.codec.admin import (
     BrokerReport,
     ConsumerInfo,

@@ -10,16 +10,8 @@ import contextlib
 import msgspec
 
 from raceway.errors import InvalidValueError, UnknownSchemaError, UnknownTopicError
-from raceway.model.intents import (
-    CreateNamespace,
-    CreateTopic,
-    DeleteNamespace,
-    DeleteTopic,
-    RemoveSubscription,
-    SetDispatch,
-    SetFailurePolicy,
-    SetLimits,
-)
+from raceway.model.intents.subscriptions import RemoveSubscription, SetDispatch, SetFailurePolicy
+from raceway.model.intents.topics import CreateNamespace, CreateTopic, DeleteNamespace, DeleteTopic, SetLimits
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
 from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
 from raceway.net.grpc import Methods

@@ -24,7 +24,7 @@ from raceway.broker.door import Door
 from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError
 from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
-from raceway.model.intents import IntentFor
+from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.grpc import Call, Methods

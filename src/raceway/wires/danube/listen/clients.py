@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from raceway.errors import InvalidValueError, UnknownTopicError
-from raceway.model.intents import AttachConsumer, CreateProducer, FindConsumer, TouchProducer
+from raceway.model.intents.producers import CreateProducer, TouchProducer
+from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
 from raceway.model.topics import namespaced_topic, parse_namespaced_topic
 from raceway.net.grpc import Methods

@@ -15,7 +15,9 @@ from google.protobuf.message import DecodeError
 
 from raceway.errors import ForbiddenError, MalformedError, RacewayError
 from raceway.model.envelope import DANUBE
-from raceway.model.intents import Acknowledge, Handover, OpenedStream, OpenStream, Outcome, Return, Send, Sent, Taken
+from raceway.model.intents.batches import Acknowledge, Return, Send, Sent, Taken
+from raceway.model.intents.kinds import Outcome
+from raceway.model.intents.subscriptions import Handover, OpenedStream, OpenStream
 from raceway.model.security import Principal
 from raceway.model.topics import parse_namespaced_topic
 from raceway.net.codec.grpc_head import Status

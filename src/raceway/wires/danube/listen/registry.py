@@ -7,7 +7,8 @@ checked for the whole cluster; for a topic's settings they are checked for that 
 from __future__ import annotations
 
 from raceway.errors import ForbiddenError, UnknownTopicError
-from raceway.model.intents import CheckSchema, DeleteVersion, RegisterSchema, SetMode, SetTopicSchema
+from raceway.model.intents.schemas import CheckSchema, DeleteVersion, RegisterSchema, SetMode
+from raceway.model.intents.topics import SetTopicSchema
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import parse_namespaced_topic
 from raceway.net.grpc import Methods

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceway.model import security
-from raceway.model.intents import BindRole, DeleteBinding, DeleteRole, PutRole
+from raceway.model.intents.roles import BindRole, DeleteBinding, DeleteRole, PutRole
 from raceway.model.security import Principal
 from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
 from raceway.net.grpc import Methods

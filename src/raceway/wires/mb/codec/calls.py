@@ -16,8 +16,8 @@ import re2
 
 from raceway.errors import PeerError
 from raceway.model.envelope import encode_json
-from raceway.model.intents import (
-    Done,
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import (
     Heartbeat,
     ListPeers,
     ListSubscriptions,

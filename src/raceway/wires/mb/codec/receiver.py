@@ -24,7 +24,9 @@ from struct import Struct
 import msgspec
 
 from raceway.model.failure import maybe_failure_code
-from raceway.model.intents import Done, Heartbeat, PeerIntent, Publish, ReadMetrics, Request, Respond
+from raceway.model.intents.batches import Publish, Request, Respond
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import Heartbeat, PeerIntent, ReadMetrics
 from raceway.net.codec.frames import LENGTH, Unfinished
 from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, subscribe_payload
 from raceway.wires.mb.codec.encode import (

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from raceway.model.envelope import MB, Batch
-from raceway.model.intents import Publish, Request, Respond
+from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.wires.mb.codec.header import ID_LENGTH, PUBLISH, REQUEST, RESPONSE, is_message_id
 
 Messages = Publish | Request | Respond

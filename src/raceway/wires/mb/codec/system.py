@@ -10,16 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from raceway.model.envelope import encode_json
-from raceway.model.intents import (
-    Done,
-    Metric,
-    Metrics,
-    PatternRow,
-    Patterns,
-    PeerOutcome,
-    Peers,
-    SubscriptionList,
-)
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import Metric, Metrics, PatternRow, Patterns, PeerOutcome, Peers, SubscriptionList
 from raceway.wires.mb.codec.encode import SUCCESS, Frame, iso_time, message
 from raceway.wires.mb.codec.header import MbHeader, plain_number
 

@@ -11,7 +11,7 @@ from raceway.broker.peers import Encoder, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.model.envelope import MB, Batch
-from raceway.model.intents import Audit
+from raceway.model.intents.peers import Audit
 from raceway.net.connection import Connection
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit

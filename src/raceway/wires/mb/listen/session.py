@@ -16,7 +16,9 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Encoder
 from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.model.envelope import MB, Batch, Column
-from raceway.model.intents import Done, Outcome, PeerOutcome, Publish, Request, Respond, Taken
+from raceway.model.intents.batches import Publish, Request, Respond, Taken
+from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.peers import PeerOutcome
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit

@@ -34,7 +34,7 @@ from raceway.errors import (
 )
 from raceway.model.document import read_members
 from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
-from raceway.model.intents import Park, Respond
+from raceway.model.intents.batches import Park, Respond
 from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
 from raceway.wires.seneca.codec.custom import PARENTS

@@ -16,7 +16,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import MalformedError
 from raceway.model.envelope import RESPONSE, SENECA, Batch
-from raceway.model.intents import Park
+from raceway.model.intents.batches import Park
 from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.courier import Courier, Parcel, Tried

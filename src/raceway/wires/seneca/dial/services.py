@@ -17,7 +17,8 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
 from raceway.model.envelope import SENECA
-from raceway.model.intents import AttachService, CheckWritable, DetachService, Done, IntentFor, KeepServices
+from raceway.model.intents.kinds import Done, IntentFor
+from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.wires.seneca.codec.hub import parse_pins

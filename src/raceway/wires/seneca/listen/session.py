@@ -16,7 +16,8 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import SENECA, Batch
-from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
+from raceway.model.intents.batches import AskAll, Asked, Publish, Request, Taken
+from raceway.model.intents.kinds import Outcome
 from raceway.net.connection import Connection, Gate
 from raceway.wires.seneca.codec.call import LEGACY, SEED
 from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all

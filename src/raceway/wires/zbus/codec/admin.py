@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from raceway.errors import InvalidValueError
-from raceway.model.intents import CreateQueue
+from raceway.model.intents.queues import CreateQueue
 from raceway.model.subscriptions import parse_start
 from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused, refusal_of
 

@@ -13,7 +13,8 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.broker.view.queues import QueueSummary
 from raceway.errors import QueueKindError, RacewayError, UnauthenticatedError
-from raceway.model.intents import Authorization, Authorize, Credential, Done
+from raceway.model.intents.credentials import Authorization, Authorize, Credential
+from raceway.model.intents.kinds import Done
 from raceway.model.security import Permission, Principal
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.admin import (

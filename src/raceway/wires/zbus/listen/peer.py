@@ -9,7 +9,7 @@ from raceway.broker.peers import Pending
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
 from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import ZBUS, Batch
-from raceway.model.intents import ConfirmDeliveries
+from raceway.model.intents.queues import ConfirmDeliveries
 from raceway.net.connection import Connection
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.encode import queue_forbidden, sent_of

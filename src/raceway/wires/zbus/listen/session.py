@@ -15,7 +15,9 @@ from raceway.broker.door import Door
 from raceway.errors import BusyError, ForbiddenError, NoRouteError, RacewayError, UnknownQueueError
 from raceway.model.addresses import host_port
 from raceway.model.envelope import ZBUS, Batch, Column
-from raceway.model.intents import Arm, Done, Enqueue, EnqueueRequests, Outcome, ResumeDeliveries, Taken
+from raceway.model.intents.batches import Taken
+from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.queues import Arm, Enqueue, EnqueueRequests, ResumeDeliveries
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.net.tcp import StreamProtocol
