@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.rigs.rounds import SOAKING
-from tests.tiers import is_slow
+from tests.tiers import is_slow, is_verb
 
 # Few examples in `make test`, many in `make soak`.
 EXAMPLES = 200 if SOAKING else 50
@@ -32,6 +32,7 @@ MAY_SKIP = "may_skip"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MAY_SKIP}(reason): a skip is no failure, also with CI=true")
     config.addinivalue_line("markers", "slow: run by `make test-slow`; see tests/tiers.py")
+    config.addinivalue_line("markers", "verbs: run again by `make test-delayed`; see tests/tiers.py")
 
 
 # Tests that share something costly run in one worker: a JVM, a browser, the pages of the manual. These take longest, so
@@ -71,6 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker("slow")
+        if is_verb(item.nodeid):
+            item.add_marker("verbs")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Entries of the list of slow tests name tests that exist: a renamed one must not slip back into `make test`."""
+"""Entries of the tiers name tests that exist: a renamed one must not change its tier unnoticed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import SLOW, is_slow
+from tests.tiers import SLOW, VERBS, is_slow, is_verb
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("entry", SLOW)
+@pytest.mark.parametrize("entry", SLOW + VERBS)
 def test_entry_names_tests_that_exist(entry: str) -> None:
     path, _, test = entry.partition("::")
     files = [each for each in ROOT.glob(f"{path}*") if each.is_dir() or each.suffix == ".py"]
@@ -25,3 +25,8 @@ def test_entry_names_tests_that_exist(entry: str) -> None:
 def test_everything_else_is_quick() -> None:
     assert is_slow("tests/recovery/test_kill.py::test_x")
     assert not is_slow("tests/recovery/test_torn_tail.py::test_x")
+
+
+def test_everything_else_is_no_verb() -> None:
+    assert is_verb("tests/wires/mb/listen/test_session.py::test_x")
+    assert not is_verb("tests/wires/mb/codec/test_receiver.py::test_x")

@@ -1,7 +1,10 @@
-"""Which tests are slow: `make test-slow` runs them, `make test` the others, `.ci/run` and `make soak` both.
+"""Which tests are slow, and which are run again under other conditions. An entry is the beginning of test ids.
 
-An entry is the beginning of test ids. Whatever takes more than some ten seconds belongs here, if something quicker in
-`make test` would notice the same fault in everyday work.
+Slow: `make test-slow` runs them, `make test` the others, `.ci/run` and `make soak` both. Whatever takes more than some
+ten seconds belongs there, if something quicker in `make test` would notice the same fault in everyday work.
+
+Verbs: each verb and each rule of every wire. `make test-delayed` runs them again behind a door whose outcomes come
+later, and `make soak` the whole suites of wires and web.
 """
 
 from __future__ import annotations
@@ -77,7 +80,37 @@ SLOW = (
     "tests/journal/read/test_sealed.py::test_a_reader_far_behind",
 )
 
+VERBS = (
+    "tests/one_bus/",
+    "tests/wires/danube/listen/",
+    "tests/wires/mb/listen/",
+    "tests/wires/seneca/dial/",
+    "tests/wires/seneca/listen/",
+    "tests/wires/zbus/dial/",
+    "tests/wires/zbus/listen/",
+    "tests/web/",
+    "tests/end_to_end/test_danube_admin.py",
+    "tests/end_to_end/test_danube_consumers.py",
+    "tests/end_to_end/test_danube_messages.py",
+    "tests/end_to_end/test_danube_registry.py",
+    "tests/end_to_end/test_mb_publish.py",
+    "tests/end_to_end/test_mb_requests.py",
+    "tests/end_to_end/test_mb_system.py",
+    "tests/end_to_end/test_seneca_decisions.py",
+    "tests/end_to_end/test_seneca_flows.py",
+    "tests/end_to_end/test_zbus_admin.py",
+    "tests/end_to_end/test_zbus_decisions.py",
+    "tests/end_to_end/test_zbus_queues.py",
+    "tests/end_to_end/test_zbus_rpc.py",
+    "tests/end_to_end/test_zbus_rules.py",
+)
+
 
 def is_slow(test_id: str) -> bool:
     """Whether a test, by its id relative to the project, is one of the slow ones."""
     return test_id.startswith(SLOW)
+
+
+def is_verb(test_id: str) -> bool:
+    """Whether a test covers a verb or a rule of a wire."""
+    return test_id.startswith(VERBS)
