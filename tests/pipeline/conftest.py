@@ -22,6 +22,15 @@ from tests.pipeline import delta
 from tests.pipeline.java import maybe_missing
 from tests.pipeline.quick_spark import quick_java
 
+# A time-out interrupts the conversation with Spark's one session, and every later test would fail too.
+TIMEOUT_S = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
