@@ -13,6 +13,7 @@ SLOW = (
     # Processes killed at random moments, damaged files of every kind, disks that fill up.
     "tests/recovery/test_bit_flip",
     "tests/recovery/test_danube_kill.py",
+    "tests/recovery/test_danube_faults.py",
     "tests/recovery/test_doors_kill.py",
     "tests/recovery/test_file_kinds.py",
     "tests/recovery/test_kill.py",
@@ -23,6 +24,12 @@ SLOW = (
     "tests/server/test_lifeline.py",
     "tests/end_to_end/test_zbus_queues.py::test_a_queue_is_there_after_a_kill",
     "tests/end_to_end/test_zbus_queues.py::test_a_temporary_queue_is_not_kept_over_a_kill",
+    "tests/end_to_end/test_zbus_queues.py::test_content_mode_and_token_survive",
+    "tests/end_to_end/test_zbus_decisions.py::test_what_is_acknowledged_is_stored",
+    "tests/end_to_end/test_danube_messages.py::test_a_stop_and_a_start_are_invisible",
+    "tests/end_to_end/test_subscription_policies.py::test_policies_and_their_removal_outlast_a_restart",
+    "tests/one_bus/test_danube_joins.py::test_a_replay_holds_over_a_restart_and_a_queue_can_be_replayed_too",
+    "tests/one_bus/test_danube_joins.py::test_what_was_not_acknowledged_comes_again_after_the_plug_was_pulled",
     "tests/journal/write/test_seal.py::test_sealing_killed_at_random_moments",
     "tests/recovery/test_folder_watch.py",
     # Several JVMs, one after another.
@@ -51,16 +58,22 @@ SLOW = (
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/learn/pipeline.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/learn/quickstart.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/operate/recovery.md]",
+    "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[README.md]",
     # A browser, and the whole manual as a site.
     "tests/end_to_end/test_console.py",
     "tests/end_to_end/test_console_guests.py",
     "tests/test_site.py",
-    # Conformance suites and clients of other versions.
+    # Conformance suites, oracles, clients of other projects and versions.
     "tests/end_to_end/test_console_api.py::test_the_document_holds_under_schemathesis",
     "tests/end_to_end/test_grpc_h2spec.py",
     "tests/end_to_end/test_grpc_grpcio.py",
     "tests/end_to_end/test_grpc_js.py",
     "tests/end_to_end/test_seneca_npm_old.py",
+    "tests/end_to_end/test_registry_clients.py",
+    "tests/end_to_end/test_telemetry.py",
+    "tests/net/codec/test_http2_oracle.py",
+    "tests/net/codec/test_grpc_damaged.py",
+    "tests/client/test_typing.py",
     # Scale: many messages, topics, connections; bounds of memory.
     "tests/contract/test_far_behind.py",
     "tests/contract/test_retention_of_a_journal.py",
@@ -76,8 +89,18 @@ SLOW = (
     "tests/end_to_end/test_zbus_hostile.py::test_a_queue_that_nobody_reads_costs_no_memory",
     "tests/end_to_end/test_zbus_hostile.py::test_topics_that_a_subscriber_adds_for_ever",
     "tests/end_to_end/test_zbus_model.py",
+    "tests/contract/test_queue_model.py::test_a_queue_in_memory",
+    "tests/cli/test_track.py",
+    "tests/end_to_end/test_seneca_npm.py::test_five_megabytes_pass_both_ways",
+    "tests/end_to_end/test_unfinished_input.py::test_what_unfinished_messages_took_is_given_back",
+    "tests/one_bus/test_all_wires_at_once.py",
+    "tests/one_bus/test_chains.py::test_a_hundred_chains_at_once",
     "tests/journal/read/test_reader.py::test_another_process_follows",
     "tests/journal/read/test_sealed.py::test_a_reader_far_behind",
+    "tests/journal/read/test_sealed.py::test_several_threads_read_more_segments_than_are_kept",
+    "tests/journal/write/test_upkeep.py::test_closed_segments_are_sealed_one_after_the_other",
+    "tests/journal/write/test_upkeep.py::test_readers_in_other_threads_miss_nothing",
+    "tests/journal/write/test_upkeep.py::test_the_state_is_whole_when_control_rows_are_in_sealed_segments",
 )
 
 VERBS = (
