@@ -99,7 +99,7 @@ def test_subjects_that_share_a_definition_are_all_known_also_when_deleted(rig: R
         broker.schemas.register(subject, "avro", json.dumps(V1).encode())
     rig.commit()
     broker.schemas.delete_subject("a")
-    broker.schemas.forget_subject("a")
+    broker.schemas.delete_subject("a", permanent=True)
     broker.schemas.delete_subject("b")
     rig.commit()
     talk(rig)

@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 
 from raceway import config
-from raceway.broker.administration import AdministrationCalls
 from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
@@ -23,7 +22,6 @@ from raceway.broker.publishing import Publishing
 from raceway.broker.queues.calls import QueueCalls
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.reading import Reading
-from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
@@ -96,7 +94,8 @@ class Broker(Bus):
         self.letters = Letters(self, records, publishing)
         self.producers = Producers(self, records, self.schemas, publishing, subscriptions.producer_idle_s)
         self.subscriptions = SubscriptionTable(self, records, self.letters, subscriptions)
-        self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions)
+        reading = Reading(self)
+        self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions, self.queues, reading)
         self.topic_admin = TopicAdministration(
             self, records, self.schemas, self.producers, self.subscriptions, self.queues
         )  # fmt: skip
@@ -114,10 +113,6 @@ class Broker(Bus):
             Return: self.subscriptions.refuse,
             **self._queue_calls.batches(),
         }
-        reading = Reading(self)
-        administration = AdministrationCalls(
-            self, reading, self.subscriptions, self.queues, records, self.topic_admin, self.subscription_admin
-        )
         self._calls: dict[type, IntentHandler] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
@@ -137,8 +132,7 @@ class Broker(Bus):
             **self.topic_admin.calls(),
             **self.security.calls(self.changing),
             **reading.calls(),
-            **administration.calls(),
-            **SchemaCalls(self, self.schemas).calls(),
+            **self.schemas.calls(),
             **Redrive(self, self.subscriptions).calls(),
             **self._queue_calls.calls(),
             **CalledServices(self).calls(),

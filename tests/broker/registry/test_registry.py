@@ -116,11 +116,11 @@ def test_deleting_for_good_frees_the_version_and_the_number_stays_taken(bench: B
     register(bench, "orders")
     register(bench, "orders", V2)
     with pytest.raises(SchemaDeletionError):
-        schemas.forget_version("orders", 2)
+        schemas.delete_version("orders", 2, permanent=True)
     schemas.delete_version("orders", 2)
     with pytest.raises(SchemaDeletionError):
         schemas.delete_version("orders", 2)
-    schemas.forget_version("orders", 2)
+    schemas.delete_version("orders", 2, permanent=True)
     assert schemas.maybe_registered(2) is None
     again = restarted(bench).schemas
     version, _ = again.register("orders", "json", V2)
@@ -138,9 +138,9 @@ def test_a_subject_is_deleted_whole_with_what_was_set_for_it(bench: Bench) -> No
     assert [(row.subject, row.deleted) for row in schemas.subjects(deleted=True)] == [("orders", True)]
     with pytest.raises(SchemaDeletionError):
         schemas.delete_subject("orders")
-    assert schemas.forget_subject("orders") == [1, 2]
+    assert schemas.delete_subject("orders", permanent=True) == [1, 2]
     with pytest.raises(UnknownSchemaError):
-        schemas.forget_subject("orders")
+        schemas.delete_subject("orders", permanent=True)
 
 
 def test_subjects_that_share_a_definition_are_kept_and_deleted_each_for_itself(bench: Bench) -> None:
@@ -148,12 +148,12 @@ def test_subjects_that_share_a_definition_are_kept_and_deleted_each_for_itself(b
         register(bench, subject)
     schemas = bench.broker.schemas
     schemas.delete_subject("a")
-    schemas.forget_subject("a")
+    schemas.delete_subject("a", permanent=True)
     register(bench, "d")
     again = restarted(bench).schemas
     assert [each.subject for each in again.registered(1)] == ["b", "c", "d"]
     again.delete_subject("b")
-    again.forget_subject("b")
+    again.delete_subject("b", permanent=True)
     bench.loop.settle()
     assert [each.subject for each in restarted(bench).schemas.registered(1, deleted=True)] == ["c", "d"]
 
@@ -202,10 +202,10 @@ def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> N
     schemas.delete_subject("top")
     schemas.delete_subject("middle")
     with pytest.raises(SchemaInUseError):  # `top` is deleted, but what was written with it can still be read
-        schemas.forget_subject("middle")
+        schemas.delete_subject("middle", permanent=True)
     assert schemas.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
-    schemas.forget_subject("top")
-    assert schemas.forget_subject("middle") == [1]
+    schemas.delete_subject("top", permanent=True)
+    assert schemas.delete_subject("middle", permanent=True) == [1]
 
 
 def test_references_are_part_of_what_a_definition_is(bench: Bench) -> None:
@@ -368,7 +368,7 @@ def test_all_definitions_together_are_bounded() -> None:
     bench.broker.schemas.delete_version("a", 1)
     with pytest.raises(BusyError):  # it can still be read
         register(bench, "c", V1 + b" " * 10_000)
-    bench.broker.schemas.forget_version("a", 1)
+    bench.broker.schemas.delete_version("a", 1, permanent=True)
     assert register(bench, "c", V1 + b" " * 10_000)[2]
 
 
@@ -414,7 +414,7 @@ def test_a_journal_that_takes_nothing_leaves_everything_as_it_was(bench: Bench) 
         lambda s: s.register("new", "json", V1),
         lambda s: s.delete_version("orders", 1),
         lambda s: s.set_mode("orders", "full"),
-        lambda s: s.set_default_mode("full"),
+        lambda s: s.prepare_mode(None, "full"),
     ]
     for change in changes:
         with pytest.raises(ReadOnlyError):
@@ -433,7 +433,7 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     schemas.register("raw", "bytes", b"\xff\x00")
     schemas.delete_version("gone", 1)
     schemas.set_mode("orders", "full")
-    schemas.set_default_mode("forward")
+    schemas.prepare_mode(None, "forward")
     topic = bench.broker.topics.spelled(b"Orders", folds_case=False)
     schemas.configure(topic, "orders", "enforce", True)
     again = restarted(bench).schemas

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.subscriptions.consumers import Consumer
-from raceway.broker.subscriptions.keys import KeyFilter
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.subscription import Handout, maybe_oversize, message_size
 from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch, encode_attributes
@@ -14,7 +13,7 @@ from tests.rigs.subscribing import RecordingSink
 
 
 def consumer(number: int) -> tuple[Consumer, RecordingSink]:
-    made, sink = Consumer(number, f"c{number}", KeyFilter(()), number, number, 0.0), RecordingSink()
+    made, sink = Consumer(number, ConsumerRecord("t", "s", f"c{number}", number, number), 0.0), RecordingSink()
     made.sink = sink
     return made, sink
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
@@ -18,6 +18,7 @@ from raceway.broker.queues.consumer import QueueConsumer
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.runs import Refused, stretches
+from raceway.broker.steps import Steps
 from raceway.errors import (
     ForbiddenError,
     NameReservedError,
@@ -28,6 +29,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
+from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePeek
 from raceway.model.intents.batches import Publish, Request, Taken
 from raceway.model.intents.credentials import Authorization, Authorize
 from raceway.model.intents.kinds import Done
@@ -49,12 +51,14 @@ class QueueCalls:
     def batches(self) -> dict[type, Callable[[Peer, Any, CommitDone | None], Taken]]:
         return {Enqueue: self.enqueue, EnqueueRequests: self.request}
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Done | Authorization]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             Arm: self._arm,
             ConfirmDeliveries: self._confirm,
             ResumeDeliveries: self._resume,
             CreateQueue: self._create,
+            PeekQueue: self._peek,
+            PurgeQueue: self._purge,
             Authorize: self._authorize,
         }
 
@@ -201,13 +205,27 @@ class QueueCalls:
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
-    def _create(self, peer: Peer, call: CreateQueue) -> Done:
+    def _create(self, peer: Peer, call: CreateQueue) -> Steps[Done]:
         if call.credential is not None:
             self._access.check_administrator(peer, call.credential)
         self._bus.security.check(peer.principal, "ManageTopic", call.name)
         existed = self._queues.exists(call.name)
         self._queues.create(peer, call.maker, call.name, call.mode, call.token, call.start)
+        yield self._bus.commit
         return Done(not existed)
+
+    def _peek(self, peer: Peer, call: PeekQueue) -> QueuePeek:
+        """Return messages, oldest first, including those handed out and not taken."""
+        self._queues.find(call.name, call.token)
+        queue, journal = self._queues.ordinary(call.name), self._bus.journal
+        name = queue.topic.name
+        begin = max(queue.cursor, journal.offsets(name)[0])
+        found = journal.read_topic(name, begin, max(call.limit, 1), call.max_bytes, call.columns)
+        return QueuePeek(queue.backlog, [row for batch in found for row in batch.to_pylist()][: call.limit])
+
+    def _purge(self, peer: Peer, call: PurgeQueue) -> int:
+        self._queues.find(call.name, call.token)
+        return self._queues.ordinary(call.name).purge()
 
     def _authorize(self, peer: Peer, call: Authorize) -> Authorization:
         self._access.check_administrator(peer, call.credential)

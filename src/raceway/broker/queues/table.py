@@ -154,11 +154,16 @@ class QueueTable:
             self._bus.routing.remove(self._by_topic.pop(queue.topic))
             self._bus.readers.remove(queue.topic, queue)
 
-    def move(self, name: str, offset: int) -> None:
-        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
+    def ordinary(self, name: str) -> Queue:
+        """Return a queue that is not publish/subscribe. Raises QueueKindError."""
         queue = self._queues.get(name)
         if queue is None:
             raise QueueKindError(name)
+        return queue
+
+    def move(self, name: str, offset: int) -> None:
+        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
+        queue = self.ordinary(name)
         queue.move(offset)
         self._keep_cursor(queue.topic.name, queue.cursor)
 

@@ -283,20 +283,20 @@ class Registry:
         self._check_writable(subject)
         self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=wanted))
 
-    def prepare_mode(self, subject: str, mode: str | None) -> None:
-        """Set the mode of a subject, also before its first version; None: the default. Raises SchemaReadOnlyError."""
-        _check_name(subject)
+    def prepare_mode(self, subject: str | None, mode: str | None) -> None:
+        """Set the mode of a subject, also before its first version; None: the default. Without a subject, set the
+        default. Raises SchemaInvalidError, SchemaReadOnlyError.
+        """
+        if subject is not None:
+            _check_name(subject)
         wanted = None if mode is None else mode_of(mode)
         self._check_writable(subject)
+        if subject is None:
+            self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted or "backward")
+            self._default_mode = wanted or "backward"
+            return
         self._check_room(OVERHEAD)
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))
-
-    def set_default_mode(self, mode: str) -> None:
-        """Set the mode of subjects without their own. Raises SchemaReadOnlyError."""
-        wanted = mode_of(mode)
-        self._check_writable(None)
-        self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted)
-        self._default_mode = wanted
 
     def set_access(self, subject: str | None, access: SubjectAccess | None) -> None:
         """Set the access of a subject, also before its first version, or the default. None resets it."""
@@ -310,51 +310,41 @@ class Registry:
 
     # ---- deleting ----------------------------------------------------------------------------------------------------
 
-    def delete_version(self, subject: str, version: int) -> None:
-        """Delete a version. Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError."""
+    def delete_version(self, subject: str, version: int, permanent: bool = False) -> None:
+        """Delete a version; `permanent`: a deleted one for good.
+
+        Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError.
+        """
         found = self.find(subject, version, deleted=True)
-        if found.deleted:
-            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=True)
+        if found.deleted != permanent:
+            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=found.deleted)
         self._check_writable(subject)
-        self._check_unused(found, self.users(found))
-        self._replace(msgspec.structs.replace(found, deleted=True))
+        self._check_unused(found, self.users(found, deleted=permanent))
+        self._delete(found)
 
-    def delete_subject(self, subject: str) -> list[int]:
-        """Delete all versions and settings of a subject. Raises as `delete_version`."""
-        if not self._versions.of(subject):
-            self._known(subject, deleted=True)
-            raise SchemaDeletionError("subject", f"subject {subject!r}", already=True)
-        self._check_writable(subject)
-        versions = self.versions(subject)
-        for each in versions:
-            others = [user for user in self.users(each) if user.subject != subject]
-            self._check_unused(each, others)
-        for each in versions:
-            self._replace(msgspec.structs.replace(each, deleted=True))
-        self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=None, access=None))
-        return [each.version for each in versions]
-
-    def forget_version(self, subject: str, version: int) -> None:
-        """Delete a deleted version permanently. Raises as `delete_version`."""
-        found = self.find(subject, version, deleted=True)
-        if not found.deleted:
-            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=False)
-        self._check_writable(subject)
-        self._check_unused(found, self.users(found, deleted=True))
-        self._forget(found)
-
-    def forget_subject(self, subject: str) -> list[int]:
-        """Delete all versions of a deleted subject permanently. Raises as `delete_version`."""
+    def delete_subject(self, subject: str, permanent: bool = False) -> list[int]:
+        """Delete all versions and settings of a subject, or its deleted versions for good. Raises as
+        `delete_version`."""
         versions = self.versions(subject, deleted=True)
-        if self._versions.of(subject):
-            raise SchemaDeletionError("subject", f"subject {subject!r}", already=False)
+        is_deleted = not self._versions.of(subject)
+        if is_deleted != permanent:
+            raise SchemaDeletionError("subject", f"subject {subject!r}", already=is_deleted)
         self._check_writable(subject)
+        versions = versions if permanent else self.versions(subject)
         for each in versions:
-            others = [user for user in self.users(each, deleted=True) if user.subject != subject]
+            others = [user for user in self.users(each, deleted=permanent) if user.subject != subject]
             self._check_unused(each, others)
         for each in versions:
-            self._forget(each)
+            self._delete(each)
+        if not permanent:
+            self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=None, access=None))
         return [each.version for each in versions]
+
+    def _delete(self, version: SchemaVersion) -> None:
+        if version.deleted:
+            self._forget(version)
+        else:
+            self._replace(msgspec.structs.replace(version, deleted=True))
 
     def _check_unused(self, version: SchemaVersion, users: list[SchemaVersion]) -> None:
         if users:

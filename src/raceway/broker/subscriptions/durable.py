@@ -30,14 +30,20 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.progress import Ahead, done_counts
-from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
-from raceway.broker.subscriptions.windows import InFlight
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    TopicFeed,
+    maybe_oversize,
+    message_size,
+)
+from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
 
-READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
 IN_WINDOW = (OUT, WAITING, COPYING)
 # Rows taken in at a time: a long series of requests must not block the loop.
 ROWS_AT_ONCE = 10_000
@@ -56,20 +62,6 @@ WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to skip it, or racewa
 log = structlog.get_logger("raceway.broker")
 
 
-class Held:
-    """A message that was taken in and is not done. `since_ms`: delivered at, or waiting until."""
-
-    __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
-
-    def __init__(self, offset: int, key: bytes = b"") -> None:
-        self.offset, self.key = offset, key
-        self.state = READY
-        self.consumer: Consumer | None = None
-        self.deliveries = self.expiries = self.place = 0
-        self.since_ms = 0.0
-        self.reason = ""
-
-
 class DurableSubscription(Subscription):
     """Exclusive, shared and failover subscriptions: in order of offsets, to one consumer or to each in turn."""
 
@@ -77,10 +69,10 @@ class DurableSubscription(Subscription):
 
     def __init__(
         self,
-        feed: Feed,
+        feed: TopicFeed,
         name: str,
         kind: SubscriptionType,
-        host: Host,
+        host: SubscriptionHost,
         release_ms: float,
         *,
         kept: Mapping[str, Any],

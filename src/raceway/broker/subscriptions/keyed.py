@@ -16,8 +16,9 @@ from heapq import heappush
 from typing import Any
 
 from raceway.broker.subscriptions.consumers import Consumer
-from raceway.broker.subscriptions.durable import DurableSubscription, Held
+from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.keys import KeyRing
+from raceway.broker.subscriptions.windows import Held
 from raceway.model.envelope import Batch
 
 # Messages that may be taken in beyond the window, to find keys that can be delivered.
@@ -30,7 +31,7 @@ class KeySharedSubscription(DurableSubscription):
         self._unwanted_ms = unwanted_ms
         self._lines: dict[bytes, deque[Held]] = {}
         self._aside: dict[Consumer | None, list[int]] = {}
-        self._ring: KeyRing[Consumer] = KeyRing(())
+        self._ring = KeyRing(())
         self._expected: tuple[Consumer, ...] = ()
 
     @property

@@ -16,7 +16,14 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
-from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    TopicFeed,
+    maybe_oversize,
+    message_size,
+)
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 
@@ -26,13 +33,15 @@ MAX_OFFSETS = 100_000
 
 class LiveSubscription(Subscription):
     reliable: ClassVar[bool] = False
-    _ring: KeyRing[Consumer] | None = None
+    _ring: KeyRing | None = None
     # The first offset that was not delivered; None at the end of the topic.
     _next: int | None = None
     _behind_bytes = _given_bytes = 0
     _is_detached = False
 
-    def __init__(self, feed: Feed, name: str, kind: SubscriptionType, host: Host, release_ms: float) -> None:
+    def __init__(
+        self, feed: TopicFeed, name: str, kind: SubscriptionType, host: SubscriptionHost, release_ms: float
+    ) -> None:
         super().__init__(feed, name, kind, host, release_ms)
         # Pending offsets by consumer, if key-shared.
         self._offsets: dict[Consumer, deque[int]] = {}
@@ -68,7 +77,7 @@ class LiveSubscription(Subscription):
         return True
 
     def _hand_by_key(
-        self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int], ring: KeyRing[Consumer]
+        self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int], ring: KeyRing
     ) -> None:
         owner = ring.maybe_owner(key_of(piece.batch, row))
         if owner is None:

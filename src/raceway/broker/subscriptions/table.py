@@ -16,7 +16,6 @@ import msgspec
 
 from raceway import config
 from raceway.broker.bus import Bus, IntentHandler
-from raceway.broker.delivery.recent import RecentRows
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
 from raceway.broker.queues.queue import CURSORS
@@ -25,11 +24,10 @@ from raceway.broker.steps import Steps
 from raceway.broker.subscriptions.absences import Absences
 from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.durable import DurableSubscription
-from raceway.broker.subscriptions.feeds import TopicFeed
 from raceway.broker.subscriptions.keyed import KeySharedSubscription
 from raceway.broker.subscriptions.live import LiveSubscription
-from raceway.broker.subscriptions.settings import Given, SubscriptionSettings, checked
-from raceway.broker.subscriptions.subscription import Subscription
+from raceway.broker.subscriptions.settings import Given, SubscriptionSettings, check_count
+from raceway.broker.subscriptions.subscription import Subscription, SubscriptionHost, SubscriptionRecord, TopicFeed
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
@@ -46,22 +44,10 @@ from raceway.journal.contract import Done as CommitDone
 from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer, OpenStream, Sink
-from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
-from raceway.net.timers import Alarms
+from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, SubscriptionType
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
-
-
-class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Stored subscription. `policy` and `max_unacked` are from earlier releases; see `subscription_settings`."""
-
-    topic: str
-    name: str
-    type: SubscriptionType
-    reliable: bool
-    policy: FailurePolicy | None = None
-    max_unacked: int | None = None
 
 
 class Stream:
@@ -92,23 +78,14 @@ class Stream:
             subscription.close_stream(consumer, sink, lost=lost)
 
 
-class SubscriptionTable:
-    """The table of subscriptions: their `Host`."""
-
+class SubscriptionTable(SubscriptionHost):
     def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
-        self._bus, self._records, self._settings = bus, records, settings
-        self.letters = letters
-        self.recent = RecentRows(bus.journal, settings.recent_bytes)
-        self.counts = bus.meter.counts
+        super().__init__(bus, records, letters, settings)
         self.settings = SubscriptionSettings(bus, settings)
-        self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
-        self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
         self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
-        self._kept: dict[Subscription, SubscriptionRecord] = {}
+        self.note_absence = self._absences.note
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
-        self._moved: dict[Subscription, None] = {}
-        self._dones: list[CommitDone] = []
         self._numbers = 0
         self._paused = False
         self._restore()
@@ -231,7 +208,7 @@ class SubscriptionTable:
 
     def _expect(self, consumer_id: int, record: ConsumerRecord) -> Consumer:
         """Create a consumer whose stream is expected soon."""
-        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        consumer = Consumer(consumer_id, record, self.now_ms())
         consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
         return consumer
 
@@ -245,7 +222,7 @@ class SubscriptionTable:
         record = SubscriptionRecord(
             topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
         )
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        self._bus.set_state(SUBSCRIPTIONS, record.key, msgspec.to_builtins(record))
         feed = self._feed(topic)
         subscription = self._build(feed, record, self._beginning(feed, wanted, place))
         self._keep_cursor(subscription)
@@ -282,7 +259,7 @@ class SubscriptionTable:
             place = (record.topic, record.name)
             subscription = make(
                 *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
-                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self.settings.first_in_flight(*place),
+                in_flight=self.settings.get(*place).in_flight, first_in_flight=self.settings.first_in_flight(*place),
             )  # fmt: skip
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
@@ -292,11 +269,11 @@ class SubscriptionTable:
     def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
         """Change the type of a subscription without consumers. Unacknowledged messages are delivered again."""
         record = msgspec.structs.replace(self._kept[old], type=kind)
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        self._bus.set_state(SUBSCRIPTIONS, record.key, msgspec.to_builtins(record))
         del self._kept[old]
         self._absences.dismiss(old)
         feed = self._feeds[old.topic]
-        subscription = self._build(feed, record, old.progress() if isinstance(old, DurableSubscription) else {})
+        subscription = self._build(feed, record, old.progress())
         self._moved.pop(old, None)
         for consumer in old.consumers:
             self._join(subscription, consumer)
@@ -313,7 +290,7 @@ class SubscriptionTable:
             subscription.set_window(
                 self.settings.max_unacked(topic, name),
                 self.settings.first_in_flight(topic, name),
-                self.settings.maybe_in_flight(topic, name),
+                self.settings.get(topic, name).in_flight,
             )
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
@@ -329,8 +306,8 @@ class SubscriptionTable:
         record = self._kept.pop(subscription)
         self._absences.dismiss(subscription)
         self._moved.pop(subscription, None)
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
-        self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
+        self._bus.set_state(SUBSCRIPTIONS, record.key, None)
+        self._bus.set_state(CURSORS, record.cursor_key, None)
         self.settings.forget(record.topic, record.name)
         feed = self._feeds[subscription.topic]
         del feed.subscriptions[subscription.name]
@@ -414,27 +391,7 @@ class SubscriptionTable:
             self._dones.append(done)
         return Taken(tuple(refused))
 
-    # ---- host --------------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> float:
-        return self._bus.loop.time() * 1000
-
-    def wake(self, subscription: Subscription, at_ms: float) -> None:
-        self._alarms.set(subscription, at_ms)
-
-    def note_absence(self, subscription: Subscription) -> None:
-        self._absences.note(subscription)
-
-    def note_move(self, subscription: Subscription) -> None:
-        if not self._moved and not self._dones:
-            self._bus.turn.owe(self)
-        self._moved[subscription] = None
-
-    def pump_later(self, subscription: Subscription) -> None:
-        self._bus.turn.call_soon(subscription.pump)
-
-    def dispatch_rate(self, topic: Topic) -> int:
-        return self._records.policies(topic).max_subscription_dispatch_rate or 0
+    # ---- turns -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Stop delivering, for the shutdown."""
@@ -442,36 +399,9 @@ class SubscriptionTable:
         for subscription in self:
             subscription.paused = True
 
-    def flush(self) -> None:
-        """Store the cursors that moved in this turn, then notify the callers that wait for it."""
-        moved, self._moved = self._moved, {}
-        dones, self._dones = self._dones, []
-        refusal: UnavailableError | None = None
-        for subscription in moved:
-            if subscription in self._kept:
-                try:
-                    self._keep_cursor(subscription)
-                except UnavailableError as error:
-                    refusal = error
-        for done in dones:
-            self._bus.after_commit(partial(_told, done, refusal), patient=True)
-
-    def _keep_cursor(self, subscription: Subscription) -> None:
-        if not isinstance(subscription, DurableSubscription):
-            return
-        topic = subscription.topic.name
-        key = _cursor_key(topic, subscription.name)
-        value = subscription.progress()
-        if self._bus.journal.state.get(CURSORS, key) != value:
-            self._bus.set_state(CURSORS, key, value)
-
     def _note_requests(self, feed: TopicFeed) -> None:
         with contextlib.suppress(UnavailableError):
             self._bus.set_state(REQUESTS, feed.topic.name, feed.requests)
-
-    def _ring(self, subscription: Subscription) -> None:
-        if subscription in self._kept:
-            subscription.tick()
 
     # ---- after a restart ---------------------------------------------------------------------------------------------
 
@@ -482,7 +412,7 @@ class SubscriptionTable:
             record = msgspec.convert(value, SubscriptionRecord)
             self.settings.adopt(record.topic, record.name, Given(record.policy, record.max_unacked))
             feed = self._feed(self._bus.topics.own(record.topic))
-            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {"offset": feed.end}
+            kept = state.get(CURSORS, record.cursor_key) or {"offset": feed.end}
             subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
             by_name[record.topic, record.name] = subscription
         for consumer_id, value in list(state.section(CONSUMERS).items()):
@@ -491,15 +421,11 @@ class SubscriptionTable:
             self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
 
 
-def _told(done: CommitDone, refusal: RacewayError | None, error: RacewayError | None) -> None:
-    done(refusal or error)
-
-
 def _check_names(wanted: ConsumerWanted) -> None:
     check_name("consumer_name", wanted.name)
     check_name("subscription", wanted.subscription)
     if wanted.in_flight is not None:
-        checked("in_flight", wanted.in_flight)
+        check_count("in_flight", wanted.in_flight)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
         raise InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
 
@@ -513,12 +439,3 @@ def check_name(what: str, text: str) -> None:
 def _check_limit(what: str, count: int, limit: int | None) -> None:
     if limit and count >= limit:
         raise LimitError(what, limit)
-
-
-def _key(topic: str, name: str) -> str:
-    """Return the key of a subscription. Names of topics contain no colon."""
-    return f"{topic}:{name}"
-
-
-def _cursor_key(topic: str, name: str) -> str:
-    return f"subscription:{_key(topic, name)}"

@@ -14,8 +14,7 @@ class AdministrationView:
         self.namespaces, self.topics, self.describe = topics.namespaces, topics.topics, topics.describe
         self.policies, self.topic_policies = topics.policies, topics.topic_policies
         self.partitions, self.look_up = topics.partitions, topics.look_up
-        self.subscriptions, self.failure_policy = subscriptions.subscriptions, subscriptions.failure_policy
-        self.dispatch_limit, self.in_flight = subscriptions.dispatch_limit, subscriptions.in_flight
+        self.subscriptions, self.delivery = subscriptions.subscriptions, subscriptions.delivery
 
     @property
     def next_sequence(self) -> int:
