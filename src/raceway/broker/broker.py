@@ -32,8 +32,8 @@ from raceway.broker.topic_admin import TopicAdministration
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
-from raceway.broker.undelivered.undeliverable import Parking
-from raceway.errors import ForbiddenError
+from raceway.broker.undelivered.undeliverable import park
+from raceway.errors import ForbiddenError, UnknownPeerError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents.batches import Acknowledge, AskAll, Park, Publish, Request, Respond, Return, Send
@@ -102,7 +102,6 @@ class Broker(Bus):
         self.correlation, self.reply_queues = exchanges.correlation, exchanges.reply_queues
         self._exchanges = exchanges
         self._queue_calls = QueueCalls(self, self.queues, publishing, exchanges)
-        self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
@@ -124,7 +123,7 @@ class Broker(Bus):
             UnwatchLog: self._unwatch_log,
             ListPeers: self._list_peers,
             ListSubscriptions: self._list_subscriptions,
-            ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
+            ListTopics: lambda peer, call: Patterns(patterns(self.peers.values())),
             ReadMetrics: self._read_metrics,
             **self.producers.calls(),
             **self.subscriptions.calls(),
@@ -152,7 +151,7 @@ class Broker(Bus):
         return self._calls[type(intent)](peer, intent)
 
     def connect(self, peer: Peer) -> None:
-        self.peers.add(peer)
+        self.peers[peer.id] = peer
         if isinstance(peer, LivePeer):
             peer.catch_ups = self.catch_ups
         self.meter.counts["connection.connected"] += 1
@@ -161,7 +160,7 @@ class Broker(Bus):
     def disconnect(self, peer: Peer) -> None:
         """Remove a peer. Requests to it stay open until their deadline; answers to its own are dropped. Idempotent."""
         peer.open = False
-        if not self.peers.remove(peer):
+        if self.peers.pop(peer.id, None) is None:
             return
         if isinstance(peer, LivePeer):
             peer.stop()
@@ -187,7 +186,7 @@ class Broker(Bus):
     def tick(self) -> None:
         """Update the rates; called once a second. Rates are those of the last full second."""
         self.meter.tick()
-        for peer in self.peers:
+        for peer in self.peers.values():
             peer.error_rate, peer.errors = peer.errors, 0
 
     # ---- calls -------------------------------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ class Broker(Bus):
         return Done()
 
     def _park(self, peer: Peer, call: Park) -> Done:
-        self.parking.park(call.batch, call.row, call.receiver, call.reason)
+        park(self, call.batch, call.row, call.receiver, call.reason)
         return Done()
 
     def _audit(self, peer: Peer, call: Audit) -> Done:
@@ -229,7 +228,7 @@ class Broker(Bus):
     def _end_forbidden(self) -> None:
         """End subscriptions that are no longer permitted, after roles or bindings have changed."""
         self.queues.end_forbidden()
-        for peer in self.peers:
+        for peer in self.peers.values():
             if peer.by_content:  # attached services: an administrator attached them
                 continue
             for kind, pattern in list(peer.subscriptions):
@@ -264,16 +263,18 @@ class Broker(Bus):
 
     def _list_peers(self, peer: Peer, call: ListPeers) -> Peers:
         self.meter.counts["registry.discovery"] += 1
-        return Peers(tuple(other.row() for other in self.peers))
+        return Peers(tuple(other.row() for other in self.peers.values()))
 
     def _list_subscriptions(self, peer: Peer, call: ListSubscriptions) -> SubscriptionList:
-        owner = peer if call.peer is None else self.peers.get(call.peer)
+        if call.peer is not None and call.peer not in self.peers:
+            raise UnknownPeerError(call.peer)
+        owner = peer if call.peer is None else self.peers[call.peer]
         rows = [SubscriptionRow(kind, pattern, priority) for (kind, pattern), priority in owner.subscriptions.items()]
         return SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
 
     def _read_metrics(self, peer: Peer, call: ReadMetrics) -> Metrics:
         now, wanted = self.clock_us(), call.parameters
-        rows = self.meter.rows(self.peers, now)
+        rows = self.meter.rows(self.peers.values(), now)
         if wanted is not None:
             rows = [row for row in rows if row.parameters and wanted.items() <= row.parameters.items()]
         return Metrics(now, tuple(rows))

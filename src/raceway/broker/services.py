@@ -26,13 +26,13 @@ class CalledServices:
 
     def _attach(self, peer: Peer, call: AttachService) -> Done:
         if call.kind == "request":
-            self._bus.peers.add(peer)
+            self._bus.peers[peer.id] = peer
         self._bus.routing.subscribe(peer, call.kind, call.topic, 0)
         self._changed()
         return Done()
 
     def _detach(self, peer: Peer, call: DetachService) -> Done:
-        self._bus.peers.remove(peer)
+        self._bus.peers.pop(peer.id, None)
         self._bus.routing.remove(peer)
         self._changed()
         return Done()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker.undelivered.redrive import KEPT_REDRIVEN, REDRIVEN, Redrive, UnknownRejectedError, facts_of
-from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
+from raceway.broker.undelivered.undeliverable import UNDELIVERABLE, park
 from raceway.errors import InvalidValueError
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from tests.rigs.doubles import Bench, Message
@@ -23,7 +23,7 @@ def parked(bench: Bench, number: int, **columns: object) -> None:
         1, topic=b"orders", wire=b"zbus", kind=b"publish", payload=[b"%d" % number], message_id=[b"m%d" % number],
         correlation_id=[b"root"], producer=b"desk", **columns,
     )  # fmt: skip
-    bench.broker.parking.park(batch, 0, "http://127.0.0.1:1", "refused")
+    park(bench.broker, batch, 0, "http://127.0.0.1:1", "refused")
     bench.loop.settle()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ import structlog
 from raceway.broker.bus import Bus
 from raceway.broker.queues.queue import batch_of
 from raceway.broker.runs import RowSpan, Run
+from raceway.broker.steps import run_here
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError, TrimmedError
@@ -108,7 +110,7 @@ class CatchUps:
             catch_up = self._queued.popleft()
             if catch_up.open:
                 self._reading += 1
-                self.offload(catch_up.work(), lambda found, catch_up=catch_up: self._found(catch_up, found))  # type: ignore[misc]
+                self.offload(catch_up.work(), partial(self._found, catch_up))
 
     def _found(self, catch_up: CatchUp, found: _Piece | Exception) -> None:
         self._reading -= 1
@@ -118,14 +120,7 @@ class CatchUps:
             self._read_next()
 
     def _do_here(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        def run() -> None:
-            try:
-                found = work()
-            except Exception as error:  # noqa: BLE001  # passed to the caller
-                found = error
-            then(found)
-
-        self._bus.loop.call_soon(run)
+        self._bus.loop.call_soon(partial(run_here, work, then))
 
 
 class CatchUp:

@@ -93,7 +93,7 @@ class Registry:
         self._counters = msgspec.convert(kept.get(COUNTERS, {}), Counters)
         # Earlier releases numbered every version.
         self._counters.versions = self._counters.versions or self._counters.registry_id
-        self._default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
+        self.default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
         self._access: SubjectAccess = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
@@ -187,15 +187,11 @@ class Registry:
 
     def mode(self, subject: str) -> Mode:
         """Return the subject's compatibility mode, or the default."""
-        return self.own_mode(subject) or self._default_mode
+        return self.own_mode(subject) or self.default_mode
 
     def own_mode(self, subject: str) -> Mode | None:
         record = self._subjects.get(subject)
         return None if record is None else record.mode
-
-    @property
-    def default_mode(self) -> Mode:
-        return self._default_mode
 
     def access(self, subject: str | None = None) -> SubjectAccess:
         """Return whether versions may be registered and deleted: the subject's setting, or the default."""
@@ -293,7 +289,7 @@ class Registry:
         self._check_writable(subject)
         if subject is None:
             self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted or "backward")
-            self._default_mode = wanted or "backward"
+            self.default_mode = wanted or "backward"
             return
         self._check_room(OVERHEAD)
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from raceway.broker.bus import Bus
 from raceway.broker.peers import AnswerName, Peer, Pending, Responder
 from raceway.broker.queues.consumer import Entry, RowAnswer
-from raceway.broker.queues.table import QueueResponder, QueueTable
+from raceway.broker.queues.queue import Queue
+from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.requests.correlation import Correlation
 from raceway.broker.requests.refusals import evicted_rows, unserved_rows
@@ -76,9 +77,7 @@ class Exchanges:
         self.reply_queues = ReplyQueues()
         # Requests that were just evicted, with the wires of their requesters.
         self._evicted: list[tuple[bytes, Pending]] = []
-        self.correlation = Correlation(
-            bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
-        )
+        self.correlation = Correlation(bus.settings.max_outstanding, self._fail, bus.loop)
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class Exchanges:
         self, peer: Peer, facts: _Facts, span: RowSpan, row: int, responder: Responder, masked_id: bytes
     ) -> OpenRequest:
         message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
-        if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, QueueResponder)):
+        if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, Queue)):
             timeout_ms = peer.request_timeout_ms
             if timeout_ms is None:
                 timeout_ms = self._bus.settings.request_timeout_ms
@@ -203,7 +202,7 @@ class Exchanges:
         for row, request, _ in opened:
             self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
             responder = request.responder
-            if not isinstance(responder, QueueResponder):
+            if not isinstance(responder, Queue):
                 if not responder.reads_source:
                     batch.complete()
                 responder.forward(request, batch, row)
@@ -219,7 +218,7 @@ class Exchanges:
         offsets = batch.offset
         for row, request, _ in opened:
             request.sequence, request.offset = first + row, offsets[row]  # type: ignore[index]  # just given
-            if isinstance(request.responder, QueueResponder):
+            if isinstance(request.responder, Queue):
                 request.responder.forward(request, batch, row)
         self.correlation.add([(request, timeout_ms) for _, request, timeout_ms in opened])
         if self._evicted:
@@ -426,7 +425,7 @@ class Exchanges:
         if error is not None:
             for _, request, _ in opened:
                 request.sequence = None
-                if request.open and isinstance(request.responder, QueueResponder):
+                if request.open and isinstance(request.responder, Queue):
                     self.correlation.take(request.responder, request.forwarded_id)
                     self._fail(request, error)
         if done is not None:
@@ -435,8 +434,8 @@ class Exchanges:
 
 def _withdraw(request: Pending) -> None:
     """Remove a finished request from the queue in which it waits, if it does."""
-    if isinstance(request.responder, QueueResponder):
-        request.responder.queue.withdraw(request)
+    if isinstance(request.responder, Queue):
+        request.responder.withdraw(request)
 
 
 def _text(name: bytes) -> str:
@@ -464,6 +463,5 @@ def _name_deadlines(batch: Batch, opened: list[OpenRequest]) -> None:
 def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:
     """Return the masked ids without those of requests in queues, which are delivered under their own id."""
     return [
-        None if isinstance(responder, QueueResponder) else masked_id
-        for masked_id, responder in zip(masked, chosen, strict=True)
+        None if isinstance(responder, Queue) else masked_id for masked_id, responder in zip(masked, chosen, strict=True)
     ]

@@ -30,14 +30,7 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.progress import Ahead, done_counts
-from raceway.broker.subscriptions.subscription import (
-    Handout,
-    Subscription,
-    SubscriptionHost,
-    TopicFeed,
-    maybe_oversize,
-    message_size,
-)
+from raceway.broker.subscriptions.subscription import Handout, Subscription, SubscriptionHost, TopicFeed
 from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
@@ -92,7 +85,8 @@ class DurableSubscription(Subscription):
         # Failures of messages that are not done, by offset.
         self._failures = {int(offset): count for offset, count in kept.get("failed", {}).items()}
         self._ready: list[int] = []
-        self._out = self._poisoned = 0
+        # `poisoned`: messages that failed too often and block the subscription.
+        self._out = self.poisoned = 0
         self._wakes_ms = float("inf")
         self._bucket: TokenBucket | None = None
         # Requests that were skipped, and those of them after the cursor.
@@ -119,11 +113,6 @@ class DurableSubscription(Subscription):
         """Number of publishes that are not acknowledged."""
         unread = self.feed.end - self._next - (self.feed.requests - self._requests) - self._ahead.publishes
         return unread + len(self._held)
-
-    @property
-    def poisoned(self) -> int:
-        """Number of messages that failed too often and block the subscription."""
-        return self._poisoned
 
     def progress(self) -> dict[str, Any]:
         """Return the state to be stored; see `raceway.broker.subscriptions.progress`."""
@@ -174,7 +163,7 @@ class DurableSubscription(Subscription):
         self._ahead.clear()
         self._failures.clear()
         self._handed.clear()
-        self._out = self._poisoned = 0
+        self._out = self.poisoned = 0
         self._next, self._requests = offset, requests
         self._host.note_move(self)
 
@@ -230,7 +219,7 @@ class DurableSubscription(Subscription):
     @property
     def is_blocked(self) -> bool:
         """Whether a poison message blocks new messages."""
-        return self._poisoned > 0
+        return self.poisoned > 0
 
     def admit(self, held: Held, batch: Batch, row: int) -> None:
         """Queue a message that was taken in."""
@@ -320,13 +309,8 @@ class DurableSubscription(Subscription):
         return self._host.recent.find(self.topic, offset)
 
     def _go_out(self, held: Held, consumer: Consumer, piece: RowRange, rooms: dict[Consumer, int]) -> bool:
-        row = held.offset - piece.first
-        size, sink = message_size(piece.batch, row), consumer.sink
-        assert sink is not None
-        oversize = maybe_oversize(piece.batch, row, size, sink.largest)
-        if oversize is not None:
-            self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink)
+        size = self.maybe_size(consumer, piece.batch, held.offset - piece.first)
+        if size is None:
             self.finish(held)
             return False
         held.state, held.consumer = OUT, consumer
@@ -385,7 +369,7 @@ class DurableSubscription(Subscription):
         if self._failures:
             self._failures.pop(held.offset, None)
         self._out -= held.state in IN_WINDOW
-        self._poisoned -= held.state is POISON
+        self.poisoned -= held.state is POISON
         self._host.note_move(self)
 
     def refuse(self, offset: int, delay_ms: int, reason: str) -> None:
@@ -430,7 +414,7 @@ class DurableSubscription(Subscription):
 
     def _poison(self, held: Held) -> None:
         """Apply the poison policy to a message that failed too often."""
-        self._poisoned -= held.state is POISON
+        self.poisoned -= held.state is POISON
         self._out += held.state not in IN_WINDOW
         held.state = COPYING
         if self.policy.poison == "drop":
@@ -441,7 +425,7 @@ class DurableSubscription(Subscription):
             self._copy_away(held)
         else:
             self._out -= 1
-            self._poisoned += 1
+            self.poisoned += 1
             held.state = POISON
             log.warning(
                 "subscription blocked", topic=self.topic.name, subscription=self.name, offset=held.offset,
@@ -480,7 +464,7 @@ class DurableSubscription(Subscription):
         for held in list(self._held.values()):
             failures = self._failures.get(held.offset, 0)
             if held.state is POISON and failures <= policy.max_redelivery_count:
-                self._poisoned -= 1
+                self.poisoned -= 1
                 self._make_ready(held)
             elif held.state is POISON:
                 self._poison(held)

@@ -16,14 +16,7 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
-from raceway.broker.subscriptions.subscription import (
-    Handout,
-    Subscription,
-    SubscriptionHost,
-    TopicFeed,
-    maybe_oversize,
-    message_size,
-)
+from raceway.broker.subscriptions.subscription import Handout, Subscription, SubscriptionHost, TopicFeed
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 
@@ -92,12 +85,8 @@ class LiveSubscription(Subscription):
     def _hand_to(
         self, consumer: Consumer, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]
     ) -> None:
-        assert consumer.sink is not None
-        size, sink = message_size(batch, row), consumer.sink
-        oversize = maybe_oversize(batch, row, size, sink.largest)
-        if oversize is not None:
-            self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, sink)
+        size = self.maybe_size(consumer, batch, row)
+        if size is None:
             return
         handout.add(consumer, batch, row)
         self.delivered += 1

@@ -255,6 +255,20 @@ class Subscription(ABC):
             if active[self._turn] in rooms:
                 return active[self._turn]
 
+    def maybe_size(self, consumer: Consumer, batch: Batch, row: int) -> int | None:
+        """Return the estimated size of a message; None if it is too large for the consumer's wire, which is noted."""
+        sink, size = consumer.sink, message_size(batch, row)
+        assert sink is not None
+        if 2 * size <= sink.largest:  # almost always
+            return size
+        exact = size + len(batch.item("attributes", row) or b"")
+        exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))
+        if exact <= sink.largest:
+            return size
+        self.undeliverable += 1
+        self._host.letters.note_undeliverable(self.topic, self.name, batch, row, exact, sink)
+        return None
+
     @abstractmethod
     def give_back(self, consumer: Consumer) -> None:
         """Take back the unacknowledged messages of a consumer, to be delivered again."""
@@ -295,12 +309,3 @@ def message_size(batch: Batch, row: int) -> int:
     assert type(payloads) is list
     size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]  # every row has one
     return size if attributes is None else size + len(batch.item("attributes", row) or b"")
-
-
-def maybe_oversize(batch: Batch, row: int, size: int, largest: int) -> int | None:
-    """Return the maximum encoded size of a message if it exceeds `largest`, otherwise None."""
-    if 2 * size <= largest:  # almost always
-        return None
-    exact = size + len(batch.item("attributes", row) or b"")
-    exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))
-    return exact if exact > largest else None

@@ -94,7 +94,7 @@ class TopicView:
         route = self._broker.routing.route(topic)
         listening = {party.id for _, peers in route.copies for party in peers}
         answering = {party.id for party in route.responders}
-        for peer in self._broker.peers:
+        for peer in self._broker.peers.values():
             if peer.id in listening:
                 yield TopicPeer(peer.id, peer.name, peer.wire.decode(), "listens")
             if peer.id in answering:
