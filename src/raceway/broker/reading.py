@@ -9,6 +9,7 @@ from typing import Any
 
 from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer
+from raceway.broker.places import rows_of
 from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, TrimmedError, UnavailableError, UnknownTopicError
@@ -170,8 +171,7 @@ def topic_name(bus: Bus, text: str) -> str:
 
 def read_rows(journal: Journal, topic: str, offset: int, limit: int, max_bytes: int) -> list[dict[str, Any]]:
     """Read committed rows of one topic within limits, at least one if there is one. Raises TrimmedError."""
-    batches = journal.read_topic(topic, offset, limit, max_bytes)
-    return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+    return rows_of(journal.read_topic(topic, offset, limit, max_bytes))
 
 
 def _gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
@@ -206,11 +206,10 @@ def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends:
     for topic, offset, end in zip(topics, begin, ends, strict=True):
         while offset < end and len(found) < MOST_GAPS:
             try:
-                batches = list(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
+                rows = rows_of(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
             except TrimmedError as error:
                 offset = error.first
                 continue
-            rows = [row for rows in batches for row in rows.to_pylist()]
             if not rows:
                 break  # not committed yet, or lost: a reader that reaches it reports it
             found += _gaps_in(topic, offset, rows)

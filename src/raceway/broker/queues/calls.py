@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
+from raceway.broker.places import rows_of
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
 from raceway.broker.queues.consumer import QueueConsumer
@@ -221,7 +222,7 @@ class QueueCalls:
         name = queue.topic.name
         begin = max(queue.cursor, journal.offsets(name)[0])
         found = journal.read_topic(name, begin, max(call.limit, 1), call.max_bytes, call.columns)
-        return QueuePeek(queue.backlog, [row for batch in found for row in batch.to_pylist()][: call.limit])
+        return QueuePeek(queue.backlog, rows_of(found)[: call.limit])
 
     def _purge(self, peer: Peer, call: PurgeQueue) -> int:
         self._queues.find(call.name, call.token)

@@ -10,13 +10,14 @@ Which messages were redriven is stored in the journal's state, for the latest on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from raceway.broker.bus import Bus
 from raceway.broker.dedup import DEDUP_ID
 from raceway.broker.peers import Peer
+from raceway.broker.places import offset_at, rows_of
 from raceway.broker.registry.schemas import REJECTED
 from raceway.broker.steps import Steps
 from raceway.broker.subscriptions.table import SubscriptionTable
@@ -146,7 +147,7 @@ class Redrive:
         """Return rows of one of these topics, newest first, with positions below `before`."""
         first, end = self._journal.offsets(topic)
         if before is not None:
-            end = self._offset_at(topic, before, first, end)
+            end = offset_at(self._journal, topic, "sequence", before, first, end)
         found: list[dict[str, Any]] = []
         while end > first and len(found) < limit:
             begin = max(first, end - min(limit - len(found), READ_ROWS))
@@ -158,7 +159,7 @@ class Redrive:
     def row(self, position: int) -> dict[str, Any]:
         """Return the row at this position. Raises UnknownRejectedError."""
         try:
-            rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
+            rows = rows_of(self._journal.read(position, position + 1))
         except TrimmedError as error:
             raise UnknownRejectedError(str(position)) from error
         if not rows or not (rows[0]["topic"] in SOURCES.values() or ORIGINAL_TOPIC in (rows[0]["attributes"] or {})):
@@ -219,27 +220,11 @@ class Redrive:
         found: list[dict[str, Any]] = []
         while len(found) < count:
             following = found[-1]["offset"] + 1 if found else offset
-            batches = self._journal.read_topic(topic, following, count - len(found), READ_BYTES)
-            rows = [row for batch in batches for row in _rows(batch)]
+            rows = rows_of(self._journal.read_topic(topic, following, count - len(found), READ_BYTES))
             if not rows:
                 break
             found += rows
         return [row for row in found if row["offset"] < offset + count]
-
-    def _offset_at(self, topic: str, position: int, first: int, end: int) -> int:
-        """Return the offset of the first row at or after a position, by binary search."""
-        while first < end:
-            middle = (first + end) // 2
-            rows = self._read(topic, middle, 1)
-            if rows and rows[0]["sequence"] < position:
-                first = middle + 1
-            else:
-                end = middle
-        return first
-
-
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    return iter(batch.to_pylist(maps_as_pydicts="strict"))
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
