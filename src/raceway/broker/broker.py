@@ -36,28 +36,9 @@ from raceway.broker.undelivered.undeliverable import park
 from raceway.errors import ForbiddenError, UnknownPeerError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
-from raceway.model.intents.batches import Acknowledge, AskAll, Park, Publish, Request, Respond, Return, Send
+from raceway.model.intents import peers as intents
+from raceway.model.intents.batches import Acknowledge, AskAll, Intent, Park, Publish, Request, Respond, Return, Send
 from raceway.model.intents.kinds import Done, Outcome
-from raceway.model.intents.peers import (
-    SUBSCRIPTION_KINDS,
-    Audit,
-    Heartbeat,
-    ListPeers,
-    ListSubscriptions,
-    ListTopics,
-    Metrics,
-    Patterns,
-    Peers,
-    ReadMetrics,
-    Register,
-    Subscribe,
-    SubscriptionList,
-    SubscriptionRow,
-    Unsubscribe,
-    UnwatchLog,
-    WatchLog,
-)
-from raceway.model.intents.unions import Intent
 from raceway.model.security import Permission
 from raceway.model.topics import LOG_STREAM, has_wildcard
 from raceway.net.runtime import Clock
@@ -65,7 +46,7 @@ from raceway.net.runtime import Clock
 log = structlog.get_logger("raceway.broker")
 
 # Calls that show other peers.
-LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
+LOOKS_AROUND = {intents.ListPeers, intents.ListSubscriptions, intents.ListTopics, intents.ReadMetrics}
 
 
 # A peer with one of these permissions anywhere may register a name.
@@ -113,18 +94,18 @@ class Broker(Bus):
             **self._queue_calls.batches(),
         }
         self._calls: dict[type, IntentHandler] = {
-            Heartbeat: lambda peer, call: Done(),
-            Audit: self._audit,
+            intents.Heartbeat: lambda peer, call: Done(),
+            intents.Audit: self._audit,
             Park: self._park,
-            Register: self._register,
-            Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
-            WatchLog: self._watch_log,
-            UnwatchLog: self._unwatch_log,
-            ListPeers: self._list_peers,
-            ListSubscriptions: self._list_subscriptions,
-            ListTopics: lambda peer, call: Patterns(patterns(self.peers.values())),
-            ReadMetrics: self._read_metrics,
+            intents.Register: self._register,
+            intents.Subscribe: self._subscribe,
+            intents.Unsubscribe: self._unsubscribe,
+            intents.WatchLog: self._watch_log,
+            intents.UnwatchLog: self._unwatch_log,
+            intents.ListPeers: self._list_peers,
+            intents.ListSubscriptions: self._list_subscriptions,
+            intents.ListTopics: lambda peer, call: intents.Patterns(patterns(self.peers.values())),
+            intents.ReadMetrics: self._read_metrics,
             **self.producers.calls(),
             **self.subscriptions.calls(),
             **self.subscription_admin.calls(),
@@ -191,7 +172,7 @@ class Broker(Bus):
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
-    def _register(self, peer: Peer, call: Register) -> Done:
+    def _register(self, peer: Peer, call: intents.Register) -> Done:
         """Set the peer's name, which rows and lists show. Needs permission to publish or consume somewhere."""
         if self.security.enabled and not any(self.security.allows_somewhere(peer.principal, each) for each in NAMED):
             raise ForbiddenError(str(peer.principal), f"register the name {call.name}")
@@ -205,13 +186,13 @@ class Broker(Bus):
         park(self, call.batch, call.row, call.receiver, call.reason)
         return Done()
 
-    def _audit(self, peer: Peer, call: Audit) -> Done:
+    def _audit(self, peer: Peer, call: intents.Audit) -> Done:
         self.audit(call.record)
         return Done()
 
-    def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
+    def _subscribe(self, peer: Peer, call: intents.Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
-        for kind in SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
+        for kind in intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
             if kind == "publish":
                 peer.note_subscribed(call.pattern)
             self.routing.subscribe(peer, kind, call.pattern, call.priority)
@@ -241,40 +222,43 @@ class Broker(Bus):
                     log.warning("subscription ended: permission revoked", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
 
-    def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
-        kinds = SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
+    def _unsubscribe(self, peer: Peer, call: intents.Unsubscribe) -> Done:
+        kinds = intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
         if "publish" in kinds:
             peer.note_unsubscribed(call.pattern)
         ended = [self.routing.unsubscribe(peer, kind, call.pattern) for kind in kinds]
         self.note_subscriptions()
         return Done(any(ended))
 
-    def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
+    def _watch_log(self, peer: Peer, call: intents.WatchLog) -> Done:
         self.security.check(peer.principal, "Consume", LOG_STREAM)
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG_STREAM, 0)
         return Done()
 
-    def _unwatch_log(self, peer: Peer, call: UnwatchLog) -> Done:
+    def _unwatch_log(self, peer: Peer, call: intents.UnwatchLog) -> Done:
         """Remove the log filter. Succeeds also if there was none."""
         self.logs.unwatch(peer)
         self.routing.unsubscribe(peer, "publish", LOG_STREAM)
         return Done()
 
-    def _list_peers(self, peer: Peer, call: ListPeers) -> Peers:
+    def _list_peers(self, peer: Peer, call: intents.ListPeers) -> intents.Peers:
         self.meter.counts["registry.discovery"] += 1
-        return Peers(tuple(other.row() for other in self.peers.values()))
+        return intents.Peers(tuple(other.row() for other in self.peers.values()))
 
-    def _list_subscriptions(self, peer: Peer, call: ListSubscriptions) -> SubscriptionList:
+    def _list_subscriptions(self, peer: Peer, call: intents.ListSubscriptions) -> intents.SubscriptionList:
         if call.peer is not None and call.peer not in self.peers:
             raise UnknownPeerError(call.peer)
         owner = peer if call.peer is None else self.peers[call.peer]
-        rows = [SubscriptionRow(kind, pattern, priority) for (kind, pattern), priority in owner.subscriptions.items()]
-        return SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
+        rows = [
+            intents.SubscriptionRow(kind, pattern, priority)
+            for (kind, pattern), priority in owner.subscriptions.items()
+        ]
+        return intents.SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
 
-    def _read_metrics(self, peer: Peer, call: ReadMetrics) -> Metrics:
+    def _read_metrics(self, peer: Peer, call: intents.ReadMetrics) -> intents.Metrics:
         now, wanted = self.clock_us(), call.parameters
         rows = self.meter.rows(self.peers.values(), now)
         if wanted is not None:
             rows = [row for row in rows if row.parameters and wanted.items() <= row.parameters.items()]
-        return Metrics(now, tuple(rows))
+        return intents.Metrics(now, tuple(rows))

@@ -16,8 +16,8 @@ from raceway.broker.peers import Peer
 from raceway.broker.steps import run
 from raceway.broker.view import View
 from raceway.errors import RacewayError
+from raceway.model.intents.batches import BatchIntent, BatchOutcome, Intent
 from raceway.model.intents.kinds import IntentFor
-from raceway.model.intents.unions import BatchIntent, BatchOutcome, Intent
 
 R = TypeVar("R")
 Answered = Callable[[BatchOutcome | RacewayError], None]

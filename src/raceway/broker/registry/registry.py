@@ -17,20 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from raceway import config
+from raceway import config, errors
 from raceway.broker.bus import Bus
 from raceway.broker.registry.references import identities, resolve
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
-from raceway.errors import (
-    BusyError,
-    RacewayError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    UnknownSchemaError,
-)
 from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
 from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
@@ -81,7 +71,7 @@ class Registry:
         self._names: dict[int, str] = {}
         self._ready: OrderedDict[int, Definition] = OrderedDict()
         # Results of the parser thread, for the calls that follow.
-        self._read_aside: dict[tuple[str, bytes, Resolved], Definition | RacewayError] = {}
+        self._read_aside: dict[tuple[str, bytes, Resolved], Definition | errors.RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None
         # Incremented by every change, to invalidate caches.
         self.generation = 0
@@ -108,7 +98,7 @@ class Registry:
         """Return a version of the subject with this id, by default the latest. Raises UnknownSchemaError."""
         subject = self._names.get(schema_id)
         if subject is None or not self._versions.of(subject):
-            raise UnknownSchemaError("schema", f"schema {schema_id}")
+            raise errors.UnknownSchemaError("schema", f"schema {schema_id}")
         return self.latest(subject) if version is None else self.find(subject, version)
 
     def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
@@ -120,7 +110,7 @@ class Registry:
         """Return a version. `deleted`: also a deleted one. Raises UnknownSchemaError."""
         found = self._known(subject, deleted).get(version)
         if found is None:
-            raise UnknownSchemaError("version", f"version {version} of subject {subject!r}")
+            raise errors.UnknownSchemaError("version", f"version {version} of subject {subject!r}")
         return found
 
     def versions(self, subject: str, deleted: bool = False) -> list[SchemaVersion]:
@@ -222,7 +212,9 @@ class Registry:
         """
         _check_name(subject)
         if sum(map(len, (description, created_by, *tags))) + len(tags) > MAX_NOTES:
-            raise SchemaInvalidError("description, creator and tags", f"have more than {MAX_NOTES} characters in total")
+            raise errors.SchemaInvalidError(
+                "description, creator and tags", f"have more than {MAX_NOTES} characters in total"
+            )
         references = self._settled(references)
         read = self._read(schema_type, definition, references)
         twin = self._maybe_twin(self._versions.of(subject, deleted=True), read, references)
@@ -262,7 +254,7 @@ class Registry:
         wanted = self.mode(subject) if mode is None else mode_of(mode)
         older = self._before(subject, wanted) if version is None else [self.find(subject, version)]
         if not older:
-            raise UnknownSchemaError("subject", f"subject {subject!r}")
+            raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
         read = self._read(schema_type, definition, self._settled(references))
         return [reason for each in older for reason in incompatibilities(read, self.ready(each), wanted)]
 
@@ -313,7 +305,9 @@ class Registry:
         """
         found = self.find(subject, version, deleted=True)
         if found.deleted != permanent:
-            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=found.deleted)
+            raise errors.SchemaDeletionError(
+                "version", f"version {version} of subject {subject!r}", already=found.deleted
+            )
         self._check_writable(subject)
         self._check_unused(found, self.users(found, deleted=permanent))
         self._delete(found)
@@ -324,7 +318,7 @@ class Registry:
         versions = self.versions(subject, deleted=True)
         is_deleted = not self._versions.of(subject)
         if is_deleted != permanent:
-            raise SchemaDeletionError("subject", f"subject {subject!r}", already=is_deleted)
+            raise errors.SchemaDeletionError("subject", f"subject {subject!r}", already=is_deleted)
         self._check_writable(subject)
         versions = versions if permanent else self.versions(subject)
         for each in versions:
@@ -345,7 +339,9 @@ class Registry:
     def _check_unused(self, version: SchemaVersion, users: list[SchemaVersion]) -> None:
         if users:
             what = f"version {version.version} of subject {version.subject!r}"
-            raise SchemaInUseError(what, [f"version {each.version} of subject {each.subject!r}" for each in users])
+            raise errors.SchemaInUseError(
+                what, [f"version {each.version} of subject {each.subject!r}" for each in users]
+            )
 
     # ---- storage -----------------------------------------------------------------------------------------------------
 
@@ -353,7 +349,7 @@ class Registry:
         """Store a new version. The journal first: if it raises, nothing has changed."""
         self._check_room(size_of(version))
         if version.registry_id > MAX_REGISTRY_ID:
-            raise BusyError("no schema ids are left")
+            raise errors.BusyError("no schema ids are left")
         self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
         self._keep_subject(version.subject, record)
         self._counters.registry_id = max(self._counters.registry_id, version.registry_id)
@@ -393,7 +389,7 @@ class Registry:
 
     def _check_room(self, size: int) -> None:
         if self._versions.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
-            raise BusyError("the schema registry is full (broker.schemas.total_bytes)")
+            raise errors.BusyError("the schema registry is full (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
         """Return the record of a subject, or a new one with the next id."""
@@ -423,7 +419,7 @@ class Registry:
     def _settled(self, references: References) -> References:
         """Return the references with LATEST replaced by version numbers. Raises SchemaInvalidError."""
         if len(references) > self._settings.references:
-            raise SchemaInvalidError(
+            raise errors.SchemaInvalidError(
                 "references", f"{len(references)} exceed {self._settings.references} (broker.schemas.references)"
             )
         return tuple(
@@ -443,17 +439,17 @@ class Registry:
         """Check that no new reference is to a deleted version; existing references stay valid."""
         for each in references:
             if each.version not in self._versions.of(each.subject):
-                raise SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
+                raise errors.SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
 
     def _read(self, schema_type: str, definition: bytes, references: References = ()) -> Definition:
         limit = self._settings.definition_bytes
         if len(definition) > limit:
-            raise SchemaInvalidError(
+            raise errors.SchemaInvalidError(
                 "definition", f"has {len(definition)} bytes, {limit} are allowed (broker.schemas.definition_bytes)"
             )
         resolved = self._resolved(references)
         found = self._read_aside.pop((schema_type, definition, resolved), None)
-        if isinstance(found, RacewayError):
+        if isinstance(found, errors.RacewayError):
             raise found
         return found or read_definition(schema_type_of(schema_type), definition, resolved)
 
@@ -462,7 +458,7 @@ class Registry:
         small, exceeds the limit, or has unknown references."""
         try:
             resolved = self._resolved(self._settled(references))
-        except SchemaInvalidError:
+        except errors.SchemaInvalidError:
             return None
         size = len(definition) + sum(len(each.definition) for each in resolved)
         if size < LARGE or len(definition) > self._settings.definition_bytes:
@@ -472,10 +468,10 @@ class Registry:
         return self._thread.submit(self._read_in_thread, schema_type, definition, resolved)
 
     def _read_in_thread(self, schema_type: str, definition: bytes, resolved: Resolved) -> None:
-        found: Definition | RacewayError
+        found: Definition | errors.RacewayError
         try:
             found = read_definition(schema_type_of(schema_type), definition, resolved)
-        except RacewayError as error:
+        except errors.RacewayError as error:
             found = error
         if len(self._read_aside) >= KEPT_READ:  # their callers have disconnected
             self._read_aside.clear()
@@ -484,7 +480,7 @@ class Registry:
     def _known(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
         versions = self._versions.of(subject, deleted)
         if not versions:
-            raise UnknownSchemaError("subject", f"subject {subject!r}")
+            raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
         return versions
 
     def _maybe_twin(
@@ -504,15 +500,15 @@ class Registry:
         for older in self._before(subject, mode):
             reasons = incompatibilities(read, self.ready(older), mode)
             if reasons:
-                raise SchemaIncompatibleError(subject, older.version, mode, reasons)
+                raise errors.SchemaIncompatibleError(subject, older.version, mode, reasons)
 
     def _check_writable(self, subject: str | None) -> None:
         if self.access(subject) == "READONLY":
-            raise SchemaReadOnlyError("the registry" if subject is None else f"subject {subject!r}")
+            raise errors.SchemaReadOnlyError("the registry" if subject is None else f"subject {subject!r}")
 
 
 def _check_name(subject: str) -> None:
     if not subject or len(subject) > MAX_NAME or not subject.isprintable():
-        raise SchemaInvalidError("subject", f"must have 1 to {MAX_NAME} printable characters")
+        raise errors.SchemaInvalidError("subject", f"must have 1 to {MAX_NAME} printable characters")
     if subject.startswith(CONTEXT):
-        raise SchemaInvalidError("subject", f"{subject!r} names a context; contexts are not supported")
+        raise errors.SchemaInvalidError("subject", f"{subject!r} names a context; contexts are not supported")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from raceway import errors
 from raceway.broker.bus import Bus
 from raceway.broker.peers import AnswerName, Peer, Pending, Responder
 from raceway.broker.queues.consumer import Entry, RowAnswer
@@ -26,15 +27,6 @@ from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop
-from raceway.errors import (
-    BusyError,
-    NoRouteError,
-    RacewayError,
-    RequestTimeoutError,
-    UnavailableError,
-    UnknownQueueError,
-    UnmatchedAnswerError,
-)
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
@@ -98,7 +90,7 @@ class Exchanges:
             responders = self._responders(span.topic, intent)
             count = span.stop - span.start
             if not responders:
-                refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
+                refused.append((span.start, span.stop, errors.NoRouteError(span.sent.decode())))
                 bus.meter.counts["router.request.error"] += count
             chosen += _choose(responders, count)
         askers: Sequence[Peer] | None = intent.askers
@@ -147,7 +139,7 @@ class Exchanges:
         if not asked:
             bus.append(unserved_rows(batch, [0], first), None)
             bus.meter.counts["router.request.error"] += 1
-            raise NoRouteError(spans[0].sent.decode())
+            raise errors.NoRouteError(spans[0].sent.decode())
         return Asked(len(asked))
 
     def _responders(self, topic: Topic, intent: Request) -> tuple[Responder, ...]:
@@ -248,7 +240,7 @@ class Exchanges:
             if request is not None:
                 rows.append((row, request, verdict))
             if request is None or verdict is not None:
-                refused.append((row, row + 1, UnmatchedAnswerError(message_id and message_id.decode())))
+                refused.append((row, row + 1, errors.UnmatchedAnswerError(message_id and message_id.decode())))
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
         answered = [(row, request) for row, request, verdict in rows if verdict is None]
         if rows:
@@ -277,7 +269,7 @@ class Exchanges:
             if queue is not None:
                 unclaimed.append((queue, RowAnswer(name[1], batch.keep([row]))))
             else:
-                refused.append((row, row + 1, UnknownQueueError(_text(name[0]))))
+                refused.append((row, row + 1, errors.UnknownQueueError(_text(name[0]))))
             if finished is not None or queue is not None:
                 verdict = b"unknown" if finished is None else finished[1]
                 self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
@@ -310,7 +302,9 @@ class Exchanges:
             # It may have waited in the queue across a restart.
             self._bus.chains.remember(delivered_id.lower(), message_id, root)
 
-    def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
+    def _hand_back(
+        self, batch: Batch, answered: list[tuple[int, Pending]], refusal: errors.RacewayError | None
+    ) -> None:
         if batch.error is not None:
             failures = [batch.item("error", row) for row, _ in answered]
             self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
@@ -346,12 +340,12 @@ class Exchanges:
         rows: list[Matched],
         answered: list[tuple[int, Pending]],
         done: Done | None,
-        refusal: RacewayError | None = None,
+        refusal: errors.RacewayError | None = None,
     ) -> None:
         """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
         try:
             self._bus.journal.check_writable()
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             for _, request in answered:
                 self._fail(request, error)
             raise
@@ -399,12 +393,12 @@ class Exchanges:
             for hops, r in zip(told, requests, strict=True)
         ]
 
-    def _fail(self, request: Pending, error: RacewayError) -> None:
+    def _fail(self, request: Pending, error: errors.RacewayError) -> None:
         """End a request without an answer: deadline, eviction, or a journal that is not writable."""
-        reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
+        reason = "timeout" if isinstance(error, errors.RequestTimeoutError) else "dropped"
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         _withdraw(request)
-        if isinstance(error, BusyError) and request.sequence is not None:
+        if isinstance(error, errors.BusyError) and request.sequence is not None:
             self._evicted.append((request.requester.wire, request))
         if request.requester.open:
             request.requester.fail(request, error)
@@ -416,7 +410,7 @@ class Exchanges:
         for request in self.correlation.abandon(peer):
             _withdraw(request)
 
-    def _settle(self, opened: list[OpenRequest], done: Done | None, error: RacewayError | None) -> None:
+    def _settle(self, opened: list[OpenRequest], done: Done | None, error: errors.RacewayError | None) -> None:
         """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
         name them.
 

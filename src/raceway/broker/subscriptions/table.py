@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from raceway import config
+from raceway import config, errors
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
@@ -31,15 +31,6 @@ from raceway.broker.subscriptions.subscription import Subscription, Subscription
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
-from raceway.errors import (
-    InvalidValueError,
-    LimitError,
-    MismatchError,
-    RacewayError,
-    UnavailableError,
-    UnknownConsumerError,
-    UnknownSubscriptionError,
-)
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
@@ -60,7 +51,7 @@ class Stream:
     def start(self, sink: Sink) -> None:
         try:
             subscription, consumer = self._table.consumer(self._consumer_id)
-        except UnknownConsumerError as error:  # removed since the stream was opened
+        except errors.UnknownConsumerError as error:  # removed since the stream was opened
             sink.end(error)
             return
         self._attached = (subscription, consumer, sink)
@@ -104,7 +95,7 @@ class SubscriptionTable(SubscriptionHost):
         feed = self._feeds.get(self._records.topic(topic))
         subscription = None if feed is None else feed.subscriptions.get(name)
         if subscription is None:
-            raise UnknownSubscriptionError(name)
+            raise errors.UnknownSubscriptionError(name)
         return subscription
 
     def of_topic(self, topic: Topic) -> dict[str, Subscription]:
@@ -151,7 +142,7 @@ class SubscriptionTable(SubscriptionHost):
             subscription = self._make(topic, wanted, place)
         elif subscription.kind != wanted.type:
             if subscription.consumers.any_attached(now_ms):
-                raise MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
+                raise errors.MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
             subscription = self._change_type(subscription, wanted.type)
         subscription.consumers.admit(wanted.name, now_ms)
         consumer = self._attach(subscription, wanted)
@@ -328,7 +319,7 @@ class SubscriptionTable(SubscriptionHost):
         self._bus.set_state(CONSUMERS, str(consumer.id), None)
         sink, consumer.sink = consumer.sink, None
         if sink is not None:
-            sink.end(UnknownConsumerError(str(consumer.id)))
+            sink.end(errors.UnknownConsumerError(str(consumer.id)))
 
     # ---- streams and acknowledgements --------------------------------------------------------------------------------
 
@@ -345,7 +336,7 @@ class SubscriptionTable(SubscriptionHost):
         """Return a consumer and its subscription. Raises UnknownConsumerError."""
         found = self._by_consumer.get(consumer_id)
         if found is None:
-            raise UnknownConsumerError(str(consumer_id))
+            raise errors.UnknownConsumerError(str(consumer_id))
         return found
 
     def acknowledge(self, peer: Peer, intent: Acknowledge, done: CommitDone | None) -> Taken:
@@ -368,16 +359,16 @@ class SubscriptionTable(SubscriptionHost):
         return self._settle(touched, refused, done)
 
     def _each(self, topics: list[str], names: list[str], refused: Refused) -> Iterator[tuple[int, Subscription]]:
-        found: dict[tuple[str, str], Subscription | RacewayError] = {}
+        found: dict[tuple[str, str], Subscription | errors.RacewayError] = {}
         for row, key in enumerate(zip(topics, names, strict=True)):
             subscription = found.get(key)
             if subscription is None:
                 try:
                     subscription = self.find(*key)
-                except RacewayError as error:
+                except errors.RacewayError as error:
                     subscription = error
                 found[key] = subscription
-            if isinstance(subscription, RacewayError):
+            if isinstance(subscription, errors.RacewayError):
                 refused.append((row, row + 1, subscription))
             else:
                 yield row, subscription
@@ -400,7 +391,7 @@ class SubscriptionTable(SubscriptionHost):
             subscription.paused = True
 
     def _note_requests(self, feed: TopicFeed) -> None:
-        with contextlib.suppress(UnavailableError):
+        with contextlib.suppress(errors.UnavailableError):
             self._bus.set_state(REQUESTS, feed.topic.name, feed.requests)
 
     # ---- after a restart ---------------------------------------------------------------------------------------------
@@ -427,15 +418,15 @@ def _check_names(wanted: ConsumerWanted) -> None:
     if wanted.in_flight is not None:
         check_count("in_flight", wanted.in_flight)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
-        raise InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
+        raise errors.InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
 
 
 def check_name(what: str, text: str) -> None:
     """Check the length of a name. Raises InvalidValueError."""
     if not 0 < len(text) <= MAX_NAME:
-        raise InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
+        raise errors.InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
 
 
 def _check_limit(what: str, count: int, limit: int | None) -> None:
     if limit and count >= limit:
-        raise LimitError(what, limit)
+        raise errors.LimitError(what, limit)
