@@ -115,12 +115,12 @@ def test_a_correlation_id_that_the_sender_gives_counts(bench: SubscribingBench) 
 def test_names_have_a_length(bench: SubscribingBench, name: str) -> None:
     with pytest.raises(InvalidValueError):
         bench.producer(name=name)
-    assert not bench.broker.topic_admin.look_up(TOPIC), "no topic is made in vain"
+    assert not bench.broker.topic_admin.partitions(TOPIC), "no topic is made in vain"
 
 
 def test_a_limit_counts_producers_heard_of_lately(bench: SubscribingBench) -> None:
     bench.producer(name="first")
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
     second = bench.producer(name="second")
     with pytest.raises(LimitError):
         bench.producer(name="third")
@@ -155,7 +155,7 @@ def test_an_exclusive_producer_is_alone(bench: SubscribingBench) -> None:
 def test_an_unknown_subject_makes_no_topic(bench: SubscribingBench) -> None:
     with pytest.raises(SchemaReferenceError):
         bench.broker.producers.create(ProducerWanted("new", "p", True, subject="nothing"))
-    assert not bench.broker.topic_admin.look_up("new")
+    assert not bench.broker.topic_admin.partitions("new")
 
 
 def test_the_first_subject_is_bound_and_another_refused(bench: SubscribingBench) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +22,7 @@ from raceway import config, errors
 from raceway.broker.bus import Bus
 from raceway.broker.topics import Topic
 from raceway.model.subscriptions import Policies
-from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, refuse_reserved
+from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, parse_namespace, refuse_reserved
 
 TOPICS, NAMESPACES = "topics", "namespaces"
 SYSTEM_NAMESPACE = "system"
@@ -223,12 +224,12 @@ class TopicRecords:
 
     # ---- namespaces and limits ---------------------------------------------------------------------------------------
 
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        return tuple(self._namespaces)
+    def namespaces(self) -> list[str]:
+        return sorted(self._namespaces)
 
     def create_namespace(self, name: str) -> None:
-        """Create a namespace. Raises TopicKindError if it exists, NameReservedError."""
+        """Create a namespace. Raises TopicKindError if it exists, NameInvalidError, NameReservedError."""
+        name = parse_namespace(name)
         if name in self._namespaces:
             raise errors.TopicKindError(name, name)
         refuse_reserved(f"/{name}/")
@@ -258,16 +259,21 @@ class TopicRecords:
             found = self._policies[topic.name] = own.within(namespace.policies.within(self._widest))
         return found
 
-    def set_topic_policies(self, topic: Topic, policies: Policies) -> None:
-        """Set the policies of a topic. Raises InvalidValueError."""
-        policies.check()
-        self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
-        self._note_limits()
+    def topic_policies(self, name: str) -> Policies:
+        """Return the effective policies of a topic. Raises UnknownTopicError."""
+        return self.policies(self.topic(name))
 
-    def set_namespace_policies(self, name: str, policies: Policies) -> None:
-        """Set the policies of a namespace. Raises UnknownNamespaceError, InvalidValueError."""
+    def set_policies(self, scope: Literal["namespace", "topic"], name: str, policies: Policies) -> None:
+        """Set the policies of a namespace, or of a topic and its partitions.
+
+        Raises UnknownNamespaceError, UnknownTopicError, InvalidValueError.
+        """
+        topics = self.parts(name) if scope == "topic" else ()
         policies.check()
-        self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
+        if scope == "namespace":
+            self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
+        for topic in topics:
+            self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
         self._note_limits()
 
     def _find_namespace(self, name: str) -> NamespaceRecord:

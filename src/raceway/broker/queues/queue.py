@@ -49,6 +49,8 @@ class _Seat:
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
 
+    topics: ClassVar[None] = None  # those of a publish/subscribe queue
+
     def __init__(self, consumer: QueueConsumer) -> None:
         self.consumer = consumer
         self.ticket = b""
@@ -225,9 +227,6 @@ class Queue:
         if window == 1 or seat.wants_more:
             self._armed.setdefault(consumer, seat)
         self.pump()
-
-    def is_armed(self, consumer: QueueConsumer) -> bool:
-        return self.consumers[consumer].window != 0
 
     def leave(self, consumer: QueueConsumer) -> None:
         """Remove a closed connection. Rows it did not take return to the queue."""

@@ -67,7 +67,7 @@ class Redrive:
             ListRejected: self._list,
             ReadRejected: self._find,
             RestoreRejected: self._restore,
-            NoteRedriven: self._note,
+            NoteRedriven: self.note,
         }
 
     # ---- intents -----------------------------------------------------------------------------------------------------
@@ -86,10 +86,6 @@ class Redrive:
         row = yield from self._row(peer, call.position)
         batch = yield self._bus.aside(partial(self.batch, row, call.topic))
         return Restored(batch, row["producer"])
-
-    def _note(self, peer: Peer, call: NoteRedriven) -> Done:
-        self.note(call.position, call.topic, call.offset)
-        return Done()
 
     def _row(self, peer: Peer, position: int) -> Steps[dict[str, Any]]:
         """Return the row at a position. Raises UnknownRejectedError, also without permission, so as not to reveal which
@@ -198,13 +194,14 @@ class Redrive:
             return noted, dict(noted["attributes"] or {})
         return row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
 
-    def note(self, position: int, topic: str, offset: int | None) -> None:
+    def note(self, peer: Peer, call: NoteRedriven) -> Done:
         """Store that the message was redriven; forget the oldest such entries."""
         known = self._journal.state.section(REDRIVEN)
         for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
             self._bus.set_state(REDRIVEN, oldest, None)
-        facts = {"topic": topic, "offset": offset, "time_us": self._bus.clock_us()}
-        self._bus.set_state(REDRIVEN, str(position), facts)
+        facts = {"topic": call.topic, "offset": call.offset, "time_us": self._bus.clock_us()}
+        self._bus.set_state(REDRIVEN, str(call.position), facts)
+        return Done()
 
     def _noted(self, topic: str, offset: int) -> dict[str, Any]:
         try:

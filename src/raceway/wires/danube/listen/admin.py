@@ -201,7 +201,7 @@ class AdminCalls:
     def _known(self, caller: Caller, name: str) -> str:
         """Return a topic that exists. Raises UnknownTopicError."""
         topic = self._topic(caller, name)
-        if not self._shown.look_up(topic):
+        if not self._shown.partitions(topic):
             raise UnknownTopicError(name)
         return topic
 
