@@ -118,7 +118,8 @@ class Producers:
         limit = self._records.policies(topic).max_producers_per_topic
         if not limit and not wanted.exclusive and topic not in self._exclusive:
             return  # a topic may have thousands of producers
-        others = [each for each in self._lately(topic) if each.name != wanted.name]
+        since, known = self._bus.loop.time() - self._idle_s, self._by_topic.get(topic, {})
+        others = [each for each in known.values() if each.heard > since and each.name != wanted.name]
         if limit and len(others) >= limit:
             raise LimitError(f"producers of {topic.name!r}", limit)
         alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
@@ -140,10 +141,6 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self._by_id)
-
-    def _lately(self, topic: Topic) -> list[RegisteredProducer]:
-        since = self._bus.loop.time() - self._idle_s
-        return [each for each in self._by_topic.get(topic, {}).values() if each.heard > since]
 
     def _free_id(self, topic: Topic, name: str) -> int:
         """Return the id derived from topic and name, or a random one on collision."""

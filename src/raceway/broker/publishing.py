@@ -56,7 +56,7 @@ class Publishing:
         if self._records.is_limited:
             self._limits.refuse(batch, spans, refused)
         if len(refused) > before:
-            spans = runs.without(spans, runs.refused_rows(refused[before:]))
+            spans = runs.without(spans, {row for start, stop, _ in refused[before:] for row in range(start, stop)})
         return self.schema_door.admit(peer, batch, spans, refused)
 
     def store(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None, spelling: bytes | None) -> None:

@@ -13,7 +13,6 @@ exist until a row after that offset, or its creation, brings it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -193,12 +192,6 @@ class TopicRecords:
         if record.base:
             self._leave_base(topic, record.base)
 
-    def in_namespace(self, namespace: str) -> Iterator[Topic]:
-        """Yield the topics of a namespace, without bases."""
-        for topic in self._bus.topics:
-            if not topic.partitions and namespace_of(topic.name) == namespace:
-                yield topic
-
     def _join_partition(self, topic: Topic, base: str) -> None:
         numbers = self._partitions.setdefault(base, {})
         found = partition_of(topic.name)
@@ -240,7 +233,7 @@ class TopicRecords:
         self._find_namespace(name)
         if name in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
             raise errors.InUseError(f"namespace {name!r}", "the broker itself")
-        if any(self.in_namespace(name)):
+        if any(namespace_of(topic.name) == name and not topic.partitions for topic in self._bus.topics):
             raise errors.InUseError(f"namespace {name!r}", "it has topics")
         self._bus.set_state(NAMESPACES, name, None)
         del self._namespaces[name]

@@ -13,7 +13,7 @@ After a failed commit its positions are assigned again. Code that keeps a positi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -81,7 +81,9 @@ class CatchUps:
         self.routing = bus.routing
         self.max_aside = max_aside
         self.count = 0
-        self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = self._do_here
+        self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda work, then: (
+            bus.loop.call_soon(partial(run_here, work, then))
+        )
         self._reading = 0
         self._queued: deque[CatchUp] = deque()
 
@@ -118,9 +120,6 @@ class CatchUps:
             catch_up.take(found)
         finally:
             self._read_next()
-
-    def _do_here(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self._bus.loop.call_soon(partial(run_here, work, then))
 
 
 class CatchUp:
@@ -200,7 +199,9 @@ class CatchUp:
         if self._join is not None and (self.position >= self._join or self._is_over()):
             self._end()
         elif self.position <= journal.committed:
-            self._apply_changes()
+            while self._changes and self._changes[0][0] <= self.position:
+                self._changes.popleft()[1]()
+                self._verdicts.clear()
             self._busy = True
             self._catch_ups.read(self)
 
@@ -238,11 +239,6 @@ class CatchUp:
         self._bus.meter.counts["bus.rejoined"] += 1
         self._outlet.join(aside)
 
-    def _apply_changes(self) -> None:
-        while self._changes and self._changes[0][0] <= self.position:
-            self._changes.popleft()[1]()
-            self._verdicts.clear()
-
     def work(self) -> Callable[[], _Piece]:
         """Return the next read as a function for another thread."""
         start = self.position
@@ -266,20 +262,14 @@ class CatchUp:
             self._bus.loop.call_later(1.0, self.wake)
             return
         else:
-            self._judge(found.unknown)
+            for name in found.unknown:
+                self._verdicts[name] = self._outlet.wants(self._bus.topics.own(name))
             self.position = found.next
             if found.batch is not None:
-                self._emit(found.batch)
+                for run in runs_of(found.batch, self._bus):
+                    self._outlet.emit(run)
+                    self._bus.meter.counts["bus.delivered"] += run.span.stop - run.span.start
         self.wake()
-
-    def _judge(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._verdicts[name] = self._outlet.wants(self._bus.topics.own(name))
-
-    def _emit(self, batch: Batch) -> None:
-        for run in runs_of(batch, self._bus):
-            self._outlet.emit(run)
-            self._bus.meter.counts["bus.delivered"] += run.span.stop - run.span.start
 
 
 def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool]) -> _Piece:

@@ -148,7 +148,7 @@ class Queue:
 
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         """Take committed rows of the topic, all of this batch. Their offsets follow the previous ones."""
-        first = _offset(batch, rows[0])
+        first: int = batch.item("offset", rows[0])
         if first < self._end:  # earlier rows could not be stored: their offsets are assigned again
             self._next = first
             self._moved(self)
@@ -327,12 +327,6 @@ def _enters_unasked(batch: Batch, row: int) -> bool:
     if batch.item("kind", row) == PUBLISH:
         return True
     return batch.item("wire", row) in QUEUEING and batch.item("forwarded_id", row) is None
-
-
-def _offset(batch: Batch, row: int) -> int:
-    offset = batch.item("offset", row)
-    assert isinstance(offset, int)
-    return offset
 
 
 def batch_of(rows: pa.RecordBatch) -> Batch:

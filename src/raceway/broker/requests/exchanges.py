@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from raceway import errors
 from raceway.broker.bus import Bus
-from raceway.broker.peers import AnswerName, Peer, Pending, Responder
+from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queues.consumer import Entry, RowAnswer
 from raceway.broker.queues.queue import Queue
 from raceway.broker.queues.table import QueueTable
@@ -52,12 +52,8 @@ class _Facts:
 
     def __init__(self, batch: Batch) -> None:
         column = batch.column
-        self.message_ids, self.timeouts_ms, self.versions = (
-            column("message_id"),
-            column("timeout_ms"),
-            column("version"),
-        )
-        self.roots = column("correlation_id")
+        self.message_ids, self.timeouts_ms = column("message_id"), column("timeout_ms")
+        self.versions, self.roots = column("version"), column("correlation_id")
         self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
 
 
@@ -242,9 +238,8 @@ class Exchanges:
             if request is None or verdict is not None:
                 refused.append((row, row + 1, errors.UnmatchedAnswerError(message_id and message_id.decode())))
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
-        answered = [(row, request) for row, request, verdict in rows if verdict is None]
         if rows:
-            self._finish(peer, batch, rows, answered, done, intent.refusal)
+            self._finish(peer, batch, rows, done, intent.refusal)
         return Taken(tuple(refused))
 
     def answer_named(self, peer: Peer, batch: Batch, done: Done | None) -> Taken:
@@ -263,28 +258,26 @@ class Exchanges:
             if request is not None:
                 rows.append((row, request, None))
                 continue
-            finished, queue = self._maybe_finished(name), self.reply_queues.maybe_get(name[0])
+            queue, known_as = self.reply_queues.maybe_get(name[0]), _text(name[0])
+            # A further answer to an ordinary queue is a message of it, neither late nor a duplicate.
+            finished = None if self._queues.exists(known_as) else self.correlation.finished_named(name)
             if finished is not None:
                 rows.append((row, *finished))
             if queue is not None:
                 unclaimed.append((queue, RowAnswer(name[1], batch.keep([row]))))
             else:
-                refused.append((row, row + 1, errors.UnknownQueueError(_text(name[0]))))
+                refused.append((row, row + 1, errors.UnknownQueueError(known_as)))
             if finished is not None or queue is not None:
                 verdict = b"unknown" if finished is None else finished[1]
                 self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
         done = done if len(refused) < batch.count else None
         if rows:
-            self._finish(peer, batch, rows, [(row, request) for row, request, verdict in rows if verdict is None], done)
+            self._finish(peer, batch, rows, done)
         elif done is not None:
             self._bus.journal.after_commit(done)
         for queue, answer in unclaimed:
             queue.put(answer)
         return Taken(tuple(refused))
-
-    def _maybe_finished(self, name: AnswerName) -> tuple[Pending, bytes] | None:
-        """Return the finished request of a late or duplicate answer; None if its reply queue is an ordinary queue."""
-        return None if self._queues.exists(_text(name[0])) else self.correlation.finished_named(name)
 
     def note_delivery(self, peer: Peer, entry: Entry) -> None:
         """Note that a queue is about to deliver this row to a peer: requests may be answered, chains continued."""
@@ -338,11 +331,11 @@ class Exchanges:
         peer: Peer,
         batch: Batch,
         rows: list[Matched],
-        answered: list[tuple[int, Pending]],
         done: Done | None,
         refusal: errors.RacewayError | None = None,
     ) -> None:
         """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
+        answered = [(row, request) for row, request, verdict in rows if verdict is None]
         try:
             self._bus.journal.check_writable()
         except errors.UnavailableError as error:

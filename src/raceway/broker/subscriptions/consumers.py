@@ -111,9 +111,6 @@ class Consumers:
     def is_attached(self, consumer: Consumer, now_ms: float) -> bool:
         return consumer.sink is not None or now_ms - consumer.left_ms < self._release_ms
 
-    def any_attached(self, now_ms: float) -> bool:
-        return any(self.is_attached(consumer, now_ms) for consumer in self)
-
     def admit(self, name: str, now_ms: float) -> None:
         """Check that the consumer may join. Raises ForbiddenError if another one owns an exclusive subscription."""
         if self._kind != "exclusive" or name == self._owner:

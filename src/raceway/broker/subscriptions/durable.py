@@ -18,7 +18,7 @@ Requests among the rows are skipped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ClassVar
@@ -376,12 +376,9 @@ class DurableSubscription(Subscription):
         """Handle a nack: deliver the message again after the delay, or treat it as poison."""
         held = self._held.get(offset)
         if held is not None and held.state is OUT:
-            self._take_back(held)
+            if held.consumer is not None and held.consumer in self._handed:
+                self._handed[held.consumer].take_back(held)
             self._fail(held, delay_ms, reason)
-
-    def _take_back(self, held: Held) -> None:
-        if held.consumer is not None and held.consumer in self._handed:
-            self._handed[held.consumer].take_back(held)
 
     def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
         self._count_failure(held, reason)
@@ -454,8 +451,7 @@ class DurableSubscription(Subscription):
             self.finish(held)
             self.pump()
         else:
-            held.state, held.since_ms = WAITING, self._host.now_ms() + TRY_AGAIN_MS
-            self._wake(held.since_ms)
+            self._wait(held, TRY_AGAIN_MS)
 
     def set_policy(self, policy: FailurePolicy) -> None:
         """Replace the policy, also for messages that wait or block now."""
@@ -492,7 +488,7 @@ class DurableSubscription(Subscription):
         now_ms = self._host.now_ms()
         if now_ms >= self._wakes_ms:  # otherwise the alarm is still pending
             self._wakes_ms = float("inf")
-        for held in list(self._due(now_ms)):
+        for held in [each for each in self._held.values() if self._due_ms(each) <= now_ms]:
             if held.state is OUT:
                 self._expire(held)
             elif self._failures.get(held.offset, 0) > self.policy.max_redelivery_count:
@@ -511,9 +507,6 @@ class DurableSubscription(Subscription):
             if line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked) <= now_ms:
                 line.grow(now_ms, self.max_unacked)
             self._wake(line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked))
-
-    def _due(self, now_ms: float) -> Iterator[Held]:
-        return (held for held in self._held.values() if self._due_ms(held) <= now_ms)
 
     def _due_ms(self, held: Held) -> float:
         if held.state is OUT:

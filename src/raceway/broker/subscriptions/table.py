@@ -141,7 +141,7 @@ class SubscriptionTable(SubscriptionHost):
             self._check_room(topic, None)
             subscription = self._make(topic, wanted, place)
         elif subscription.kind != wanted.type:
-            if subscription.consumers.any_attached(now_ms):
+            if any(subscription.consumers.is_attached(each, now_ms) for each in subscription.consumers):
                 raise errors.MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
             subscription = self._change_type(subscription, wanted.type)
         subscription.consumers.admit(wanted.name, now_ms)
