@@ -66,7 +66,7 @@ def test_every_definition_has_one_number_in_the_rest_form(bench: Bench) -> None:
         [("users", 2)],
         [],
     ]
-    one = bench.broker.schemas.maybe_registered(1, "users")
+    one = bench.broker.schemas.known.maybe_registered(1, "users")
     assert one is not None
     assert one.subject == "users"
 
@@ -121,7 +121,7 @@ def test_deleting_for_good_frees_the_version_and_the_number_stays_taken(bench: B
     with pytest.raises(SchemaDeletionError):
         schemas.delete_version("orders", 2)
     schemas.delete_version("orders", 2, permanent=True)
-    assert schemas.maybe_registered(2) is None
+    assert schemas.known.maybe_registered(2) is None
     again = restarted(bench).schemas
     version, _ = again.register("orders", "json", V2)
     assert (version.version, version.registry_id) == (2, 3)
@@ -194,7 +194,7 @@ def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> N
     top, _ = schemas.register("top", "json", using("middle.json"), references=(ref("middle.json", "middle", -1),))
     assert top.references == (ref("middle.json", "middle", 1),)
     for registry in (schemas, restarted(bench).schemas):
-        check = registry.ready(registry.latest("top"))
+        check = registry.known.ready(registry.latest("top"))
         assert check.maybe_fault(b'{"middle.json": {"leaf.json": 1}}') is None
         assert check.maybe_fault(b'{"middle.json": {"leaf.json": "x"}}') is not None
         with pytest.raises(SchemaInUseError):
@@ -203,7 +203,7 @@ def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> N
     schemas.delete_subject("middle")
     with pytest.raises(SchemaInUseError):  # `top` is deleted, but what was written with it can still be read
         schemas.delete_subject("middle", permanent=True)
-    assert schemas.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
+    assert schemas.known.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
     schemas.delete_subject("top", permanent=True)
     assert schemas.delete_subject("middle", permanent=True) == [1]
 

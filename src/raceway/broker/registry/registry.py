@@ -12,14 +12,13 @@ read by its number, to decode what was written with it. Deleting it permanently 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from raceway import config, errors
 from raceway.broker.bus import Bus
-from raceway.broker.registry.references import identities, resolve
+from raceway.broker.registry.references import identities
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
 from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
@@ -35,8 +34,6 @@ CONTEXT = ":."
 MAX_NOTES = 64 * 1024
 # Version of a reference that stands for the current latest one.
 LATEST = -1
-# Cached validators; others are built again when a message needs them.
-READY = 500
 # Definitions from this size on are parsed in a thread, to keep the loop responsive; and how many parsed ones may wait
 # for their call.
 LARGE, KEPT_READ = 16 * 1024, 16
@@ -67,14 +64,10 @@ class Registry:
         self._bus = bus
         self._settings = settings
         self._subjects: dict[str, SubjectRecord] = {}
-        self._versions = Versions()
-        self._names: dict[int, str] = {}
-        self._ready: OrderedDict[int, Definition] = OrderedDict()
+        self.known = Versions(settings)
         # Results of the parser thread, for the calls that follow.
         self._read_aside: dict[tuple[str, bytes, Resolved], Definition | errors.RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None
-        # Incremented by every change, to invalidate caches.
-        self.generation = 0
         self._restore()
 
     def _restore(self) -> None:
@@ -87,23 +80,23 @@ class Registry:
         self._access: SubjectAccess = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
-            self._names[record.schema_id] = subject
+            self.known.names[record.schema_id] = subject
         found = [msgspec.convert(value, SchemaVersion) for value in state.section(VERSIONS).values()]
         for version in sorted(found, key=lambda version: (version.registry_id, version.created_at_ms)):
-            self._versions.hold(version)
+            self.known.hold(version)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, schema_id: int, version: int | None = None) -> SchemaVersion:
         """Return a version of the subject with this id, by default the latest. Raises UnknownSchemaError."""
-        subject = self._names.get(schema_id)
-        if subject is None or not self._versions.of(subject):
+        subject = self.known.names.get(schema_id)
+        if subject is None or not self.known.of(subject):
             raise errors.UnknownSchemaError("schema", f"schema {schema_id}")
         return self.latest(subject) if version is None else self.find(subject, version)
 
     def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
         """Return the latest version. `deleted`: a deleted one if there is no other. Raises UnknownSchemaError."""
-        versions = self._versions.of(subject) or self._known(subject, deleted)
+        versions = self.known.of(subject) or self._known(subject, deleted)
         return versions[max(versions)]
 
     def find(self, subject: str, version: int, deleted: bool = False) -> SchemaVersion:
@@ -120,8 +113,8 @@ class Registry:
     def subjects(self, deleted: bool = False) -> list[SubjectRow]:
         """Return subjects with versions, sorted by name. `deleted`: include those with only deleted versions."""
         rows = []
-        for subject in sorted(self._versions):
-            is_live = bool(self._versions.of(subject))
+        for subject in sorted(self.known):
+            is_live = bool(self.known.of(subject))
             if is_live or deleted:
                 latest = self.latest(subject, deleted)
                 rows.append(SubjectRow(
@@ -130,27 +123,13 @@ class Registry:
                 ))  # fmt: skip
         return rows
 
-    def maybe_subject(self, schema_id: int) -> str | None:
-        """Return the subject with this id, also if all its versions were deleted."""
-        return self._names.get(schema_id)
-
-    def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None:
-        """Return a version, or the latest if `version` is None."""
-        versions = self._versions.of(subject)
-        return versions.get(max(versions) if version is None else version) if versions else None
-
-    def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None:
-        """Return a version with this definition: preferably of this subject, then one that is not deleted."""
-        found = self._versions.with_definition(registry_id)
-        return min(found, key=lambda each: (each.subject != subject, each.deleted), default=None)
-
     def registered(self, registry_id: int, deleted: bool = False) -> list[SchemaVersion]:
         """Return all versions with this definition. `deleted`: include deleted ones."""
-        return [each for each in self._versions.with_definition(registry_id) if deleted or not each.deleted]
+        return [each for each in self.known.with_definition(registry_id) if deleted or not each.deleted]
 
     def users(self, version: SchemaVersion, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions that refer to this one. `deleted`: include deleted ones."""
-        return [each for each in self._versions.users(version) if deleted or not each.deleted]
+        return [each for each in self.known.users(version) if deleted or not each.deleted]
 
     def maybe_same(
         self,
@@ -164,16 +143,6 @@ class Registry:
         versions = self._known(subject, deleted)
         references = self._settled(references)
         return self._maybe_twin(versions, self._read(schema_type, definition, references), references)
-
-    def ready(self, version: SchemaVersion) -> Definition:
-        """Return the validator of this version, built if needed."""
-        found = self._ready.get(version.registry_id)
-        if found is None:
-            resolved = self._resolved(version.references)
-            found = self._make_ready(version, read_definition(version.schema_type, version.definition, resolved))
-        else:
-            self._ready.move_to_end(version.registry_id)
-        return found
 
     def mode(self, subject: str) -> Mode:
         """Return the subject's compatibility mode, or the default."""
@@ -217,7 +186,7 @@ class Registry:
             )
         references = self._settled(references)
         read = self._read(schema_type, definition, references)
-        twin = self._maybe_twin(self._versions.of(subject, deleted=True), read, references)
+        twin = self._maybe_twin(self.known.of(subject, deleted=True), read, references)
         if twin is not None and not twin.deleted:
             return twin, False
         self._check_writable(subject)
@@ -234,7 +203,7 @@ class Registry:
             created_by, tags, references,
         )  # fmt: skip
         self._keep_version(version, msgspec.structs.replace(record, next_version=version.version + 1))
-        self._make_ready(version, read)
+        self.known.make_ready(version, read)
         return version, True
 
     def check(
@@ -256,11 +225,11 @@ class Registry:
         if not older:
             raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
         read = self._read(schema_type, definition, self._settled(references))
-        return [reason for each in older for reason in incompatibilities(read, self.ready(each), wanted)]
+        return [reason for each in older for reason in incompatibilities(read, self.known.ready(each), wanted)]
 
     def differences(self, subject: str, new: int, old: int) -> dict[str, list[str]]:
         """Return why `new` is incompatible with `old`, backward and forward. Raises UnknownSchemaError."""
-        newer, older = (self.ready(self.find(subject, number, deleted=True)) for number in (new, old))
+        newer, older = (self.known.ready(self.find(subject, number, deleted=True)) for number in (new, old))
         return {"backward": incompatibilities(newer, older, "backward"),
                 "forward": incompatibilities(newer, older, "forward")}  # fmt: skip
 
@@ -316,7 +285,7 @@ class Registry:
         """Delete all versions and settings of a subject, or its deleted versions for good. Raises as
         `delete_version`."""
         versions = self.versions(subject, deleted=True)
-        is_deleted = not self._versions.of(subject)
+        is_deleted = not self.known.of(subject)
         if is_deleted != permanent:
             raise errors.SchemaDeletionError("subject", f"subject {subject!r}", already=is_deleted)
         self._check_writable(subject)
@@ -357,9 +326,8 @@ class Registry:
         self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
         for each in self.registered(version.registry_id, deleted=True):
             if each.subject == version.subject:  # a deleted version, whose row the new one replaces
-                self._versions.let_go(each)
-        self._versions.hold(version)
-        self.generation += 1
+                self.known.let_go(each)
+        self.known.hold(version)
 
     def _key(self, version: SchemaVersion) -> str:
         """Return the key of a version's row in the state.
@@ -373,22 +341,18 @@ class Registry:
 
     def _replace(self, version: SchemaVersion) -> None:
         self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
-        self._versions.let_go(self._versions.of(version.subject, deleted=True)[version.version])
-        self._versions.hold(version)
-        self.generation += 1
+        self.known.let_go(self.known.of(version.subject, deleted=True)[version.version])
+        self.known.hold(version)
 
     def _forget(self, version: SchemaVersion) -> None:
         self._bus.set_state(VERSIONS, self._key(version), None)
-        self._versions.let_go(version)
-        if not self._versions.with_definition(version.registry_id):
-            self._ready.pop(version.registry_id, None)
-        left = max(self._versions.of(version.subject, deleted=True), default=0)
+        self.known.let_go(version)
+        left = max(self.known.of(version.subject, deleted=True), default=0)
         record = self._subjects[version.subject]
         self._keep_subject(version.subject, msgspec.structs.replace(record, next_version=left + 1))
-        self.generation += 1
 
     def _check_room(self, size: int) -> None:
-        if self._versions.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
+        if self.known.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
             raise errors.BusyError("the schema registry is full (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
@@ -398,21 +362,15 @@ class Registry:
     def _keep_subject(self, subject: str, record: SubjectRecord) -> None:
         self._bus.set_state(SUBJECTS, subject, msgspec.to_builtins(record))
         self._subjects[subject] = record
-        self._names[record.schema_id] = subject
+        self.known.names[record.schema_id] = subject
         if record.schema_id > self._counters.schema_id:
             self._counters.schema_id = record.schema_id
             self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
 
     def _number_of(self, read: Definition, references: References) -> int:
         """Return the number of a known definition, or the next free one."""
-        known = self._versions.maybe_number(read.schema_type, identities(read, references))
+        known = self.known.maybe_number(read.schema_type, identities(read, references))
         return self._counters.registry_id + 1 if known is None else known
-
-    def _make_ready(self, version: SchemaVersion, definition: Definition) -> Definition:
-        self._ready[version.registry_id] = definition
-        if len(self._ready) > READY:
-            self._ready.popitem(last=False)
-        return definition
 
     # ---- definitions -------------------------------------------------------------------------------------------------
 
@@ -424,21 +382,15 @@ class Registry:
             )
         return tuple(
             msgspec.structs.replace(each, version=latest.version)
-            if each.version == LATEST and (latest := self.maybe_version(each.subject, None)) is not None
+            if each.version == LATEST and (latest := self.known.maybe_version(each.subject, None)) is not None
             else each
             for each in references
         )
 
-    def _resolved(self, references: References) -> Resolved:
-        return resolve(references, self._maybe_referenced, self._settings)
-
-    def _maybe_referenced(self, reference: SchemaReference) -> SchemaVersion | None:
-        return self._versions.of(reference.subject, deleted=True).get(reference.version)
-
     def _check_referable(self, references: References) -> None:
         """Check that no new reference is to a deleted version; existing references stay valid."""
         for each in references:
-            if each.version not in self._versions.of(each.subject):
+            if each.version not in self.known.of(each.subject):
                 raise errors.SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
 
     def _read(self, schema_type: str, definition: bytes, references: References = ()) -> Definition:
@@ -447,7 +399,7 @@ class Registry:
             raise errors.SchemaInvalidError(
                 "definition", f"has {len(definition)} bytes, {limit} are allowed (broker.schemas.definition_bytes)"
             )
-        resolved = self._resolved(references)
+        resolved = self.known.resolved(references)
         found = self._read_aside.pop((schema_type, definition, resolved), None)
         if isinstance(found, errors.RacewayError):
             raise found
@@ -457,7 +409,7 @@ class Registry:
         """Start to parse a large definition in a thread; `register` or `check` must wait for the result. None if it is
         small, exceeds the limit, or has unknown references."""
         try:
-            resolved = self._resolved(self._settled(references))
+            resolved = self.known.resolved(self._settled(references))
         except errors.SchemaInvalidError:
             return None
         size = len(definition) + sum(len(each.definition) for each in resolved)
@@ -478,7 +430,7 @@ class Registry:
         self._read_aside[schema_type, definition, resolved] = found
 
     def _known(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
-        versions = self._versions.of(subject, deleted)
+        versions = self.known.of(subject, deleted)
         if not versions:
             raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
         return versions
@@ -492,13 +444,13 @@ class Registry:
 
     def _before(self, subject: str, mode: Mode) -> list[SchemaVersion]:
         """Return the versions that a mode compares with, latest first."""
-        versions = sorted(self._versions.of(subject).values(), key=lambda version: -version.version)
+        versions = sorted(self.known.of(subject).values(), key=lambda version: -version.version)
         return versions if mode.endswith(TRANSITIVE) else versions[:1]
 
     def _check_follows(self, subject: str, read: Definition) -> None:
         mode = self.mode(subject)
         for older in self._before(subject, mode):
-            reasons = incompatibilities(read, self.ready(older), mode)
+            reasons = incompatibilities(read, self.known.ready(older), mode)
             if reasons:
                 raise errors.SchemaIncompatibleError(subject, older.version, mode, reasons)
 

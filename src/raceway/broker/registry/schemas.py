@@ -194,7 +194,7 @@ class Schemas(Registry):
         topic.contract = None
         if binding.policy != "none":
             topic.contract = Contract(
-                self, binding.subject, binding.policy, binding.validate_payload, self._settings.checked_bytes
+                self.known, binding.subject, binding.policy, binding.validate_payload, self._settings.checked_bytes
             )
 
 
