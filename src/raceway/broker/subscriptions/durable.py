@@ -30,12 +30,18 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.progress import Ahead, done_counts
-from raceway.broker.subscriptions.subscription import Handout, Subscription, SubscriptionHost, TopicFeed
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    SubscriptionRecord,
+    TopicFeed,
+)
 from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.intents.subscriptions import Sink
-from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
+from raceway.model.subscriptions import SubscriptionStatus
 
 IN_WINDOW = (OUT, WAITING, COPYING)
 # Rows taken in at a time: a long series of requests must not block the loop.
@@ -61,22 +67,10 @@ class DurableSubscription(Subscription):
     reliable: ClassVar[bool] = True
 
     def __init__(
-        self,
-        feed: TopicFeed,
-        name: str,
-        kind: SubscriptionType,
-        host: SubscriptionHost,
-        release_ms: float,
-        *,
-        kept: Mapping[str, Any],
-        policy: FailurePolicy,
-        max_unacked: int,
-        in_flight: int | None,
-        first_in_flight: int,
+        self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost, kept: Mapping[str, Any]
     ) -> None:
-        super().__init__(feed, name, kind, host, release_ms)
-        self.policy, self.max_unacked = policy, max_unacked
-        self._in_flight, self._first_in_flight = in_flight, first_in_flight
+        super().__init__(feed, record, host)
+        self._read_settings()
         self._handed: dict[Consumer, InFlight] = {}
         self.redelivered = self.dead_letters = 0
         self._next: int = kept["offset"]
@@ -453,29 +447,30 @@ class DurableSubscription(Subscription):
         else:
             self._wait(held, TRY_AGAIN_MS)
 
-    def set_policy(self, policy: FailurePolicy) -> None:
-        """Replace the policy, also for messages that wait or block now."""
-        self.policy = policy
+    def _read_settings(self) -> None:
+        place, settings = (self.topic.name, self.name), self._host.settings
+        self.policy, self.max_unacked = settings.policy(*place), settings.max_unacked(*place)
+        self._first_in_flight, self._in_flight = settings.first_in_flight(*place), settings.get(*place).in_flight
+
+    def apply_settings(self) -> None:
+        """Apply changed settings: the policy also to messages that wait or block now, the window except to consumers
+        that chose their own."""
+        known = (self.max_unacked, self._first_in_flight, self._in_flight)
+        self._read_settings()
+        if known != (self.max_unacked, self._first_in_flight, self._in_flight):
+            for consumer, line in self._handed.items():
+                line.set_window(self._first_in_flight, consumer.in_flight or self._in_flight)
         now_ms = self._host.now_ms()
         for held in list(self._held.values()):
             failures = self._failures.get(held.offset, 0)
-            if held.state is POISON and failures <= policy.max_redelivery_count:
+            if held.state is POISON and failures <= self.policy.max_redelivery_count:
                 self.poisoned -= 1
                 self._make_ready(held)
             elif held.state is POISON:
                 self._poison(held)
             elif held.state is WAITING:
-                held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(failures))
+                held.since_ms = min(held.since_ms, now_ms + self.policy.wait_ms(failures))
         self.tick()
-
-    def set_window(self, max_unacked: int, first_in_flight: int, in_flight: int | None) -> None:
-        """Replace the window settings, except for consumers that chose their own."""
-        known = (self.max_unacked, self._first_in_flight, self._in_flight)
-        self.max_unacked, self._first_in_flight, self._in_flight = max_unacked, first_in_flight, in_flight
-        if known != (max_unacked, first_in_flight, in_flight):
-            for consumer, line in self._handed.items():
-                line.set_window(first_in_flight, consumer.in_flight or in_flight)
-        self.pump()
 
     def _make_ready(self, held: Held) -> None:
         held.state, held.consumer = READY, None

@@ -16,9 +16,15 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
-from raceway.broker.subscriptions.subscription import Handout, Subscription, SubscriptionHost, TopicFeed
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    SubscriptionRecord,
+    TopicFeed,
+)
 from raceway.model.envelope import PUBLISH, Batch
-from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
+from raceway.model.subscriptions import SubscriptionStatus
 
 # Pending offsets of one key-shared consumer; further messages are dropped and counted.
 MAX_OFFSETS = 100_000
@@ -32,10 +38,8 @@ class LiveSubscription(Subscription):
     _behind_bytes = _given_bytes = 0
     _is_detached = False
 
-    def __init__(
-        self, feed: TopicFeed, name: str, kind: SubscriptionType, host: SubscriptionHost, release_ms: float
-    ) -> None:
-        super().__init__(feed, name, kind, host, release_ms)
+    def __init__(self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost) -> None:
+        super().__init__(feed, record, host)
         # Pending offsets by consumer, if key-shared.
         self._offsets: dict[Consumer, deque[int]] = {}
 

@@ -15,6 +15,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.delivery.recent import RecentRows, RowRange
 from raceway.broker.queues.queue import CURSORS
 from raceway.broker.subscriptions.consumers import Consumer, Consumers
+from raceway.broker.subscriptions.settings import SubscriptionSettings
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
@@ -109,6 +110,8 @@ class SubscriptionHost:
     def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
         self._bus, self._records, self._settings = bus, records, settings
         self.letters = letters
+        self.settings = SubscriptionSettings(bus, settings)
+        self.release_ms, self.unwanted_ms = settings.exclusive_release_s * 1000, settings.unwanted_key_s * 1000
         self.recent = RecentRows(bus.journal, settings.recent_bytes)
         self.counts = bus.meter.counts
         self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
@@ -194,12 +197,10 @@ class Handout:
 class Subscription(ABC):
     reliable: ClassVar[bool]
 
-    def __init__(
-        self, feed: TopicFeed, name: str, kind: SubscriptionType, host: SubscriptionHost, release_ms: float
-    ) -> None:
-        self.feed, self.topic, self.name, self.kind = feed, feed.topic, name, kind
-        self.encoded = name.encode()
-        self.consumers = Consumers(kind, release_ms)
+    def __init__(self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost) -> None:
+        self.feed, self.topic, self.name, self.kind = feed, feed.topic, record.name, record.type
+        self.encoded = record.name.encode()
+        self.consumers = Consumers(record.type, host.release_ms)
         self.paused = False
         self.delivered = self.dropped = self.undeliverable = 0
         self._host = host

@@ -26,7 +26,7 @@ from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.keyed import KeySharedSubscription
 from raceway.broker.subscriptions.live import LiveSubscription
-from raceway.broker.subscriptions.settings import Given, SubscriptionSettings, check_count
+from raceway.broker.subscriptions.settings import Given, check_count
 from raceway.broker.subscriptions.subscription import Subscription, SubscriptionHost, SubscriptionRecord, TopicFeed
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
@@ -72,7 +72,6 @@ class Stream:
 class SubscriptionTable(SubscriptionHost):
     def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
         super().__init__(bus, records, letters, settings)
-        self.settings = SubscriptionSettings(bus, settings)
         self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
         self.note_absence = self._absences.note
         self._feeds: dict[Topic, TopicFeed] = {}
@@ -239,19 +238,12 @@ class SubscriptionTable(SubscriptionHost):
 
     def _build(self, feed: TopicFeed, record: SubscriptionRecord, kept: Mapping[str, Any]) -> Subscription:
         """Build a subscription of its type with its stored progress, and register it."""
-        release_ms = self._settings.exclusive_release_s * 1000
-        common = (feed, record.name, record.type, self, release_ms)
         subscription: Subscription
         if not record.reliable:
-            subscription = LiveSubscription(*common)
+            subscription = LiveSubscription(feed, record, self)
         else:
-            durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
-            make = durable if record.type == "key_shared" else DurableSubscription
-            place = (record.topic, record.name)
-            subscription = make(
-                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
-                in_flight=self.settings.get(*place).in_flight, first_in_flight=self.settings.first_in_flight(*place),
-            )  # fmt: skip
+            make = KeySharedSubscription if record.type == "key_shared" else DurableSubscription
+            subscription = make(feed, record, self, kept)
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
         self._kept[subscription] = record
@@ -277,12 +269,7 @@ class SubscriptionTable(SubscriptionHost):
         known = self._records.maybe_topic(topic)
         subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
-            subscription.set_policy(self.settings.policy(topic, name))
-            subscription.set_window(
-                self.settings.max_unacked(topic, name),
-                self.settings.first_in_flight(topic, name),
-                self.settings.get(topic, name).in_flight,
-            )
+            subscription.apply_settings()
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
         """Continue at this offset; `requests` is the number of requests before it. Raises UnavailableError."""
