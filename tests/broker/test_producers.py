@@ -19,6 +19,7 @@ from raceway.errors import (
 from raceway.model.envelope import DANUBE, PUBLISH, Batch
 from raceway.model.hashing import sender_id
 from raceway.model.intents.batches import Send, Sent
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.subscriptions import Policies, ProducerWanted
 from tests.rigs.subscribing import TOPIC, SubscribingBench
 
@@ -160,7 +161,7 @@ def test_an_unknown_subject_makes_no_topic(bench: SubscribingBench) -> None:
 
 def test_the_first_subject_is_bound_and_another_refused(bench: SubscribingBench) -> None:
     for subject in ("one", "two"):
-        bench.broker.schemas.register(subject, "string", b"")
+        bench.broker.schemas.register(RegisterSchema(subject, "string", b""))
     create = bench.broker.producers.create
     create(ProducerWanted("t", "p", True, subject="one"))
     topic = bench.broker.topics.maybe_exact("t")

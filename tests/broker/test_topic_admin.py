@@ -10,6 +10,7 @@ from raceway.errors import (
     UnknownNamespaceError,
     UnknownTopicError,
 )
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.subscriptions import TopicRow
 from tests.rigs.doubles import Message
 from tests.rigs.subscribing import NAME, SubscribingBench
@@ -73,7 +74,7 @@ def test_a_topic_may_be_made_with_a_subject(bench: SubscribingBench) -> None:
         admin.create_partitioned_topic("parts", 2, True, "nothing")
     assert not bench.broker.topic_admin.partitions("t")
     assert not bench.broker.topic_admin.partitions("parts")
-    bench.broker.schemas.register("s", "string", b"")
+    bench.broker.schemas.register(RegisterSchema("s", "string", b""))
     admin.create_partitioned_topic("parts", 2, True, "s")
     for name in bench.broker.topic_admin.partitions("parts"):
         topic = bench.broker.topics.maybe_exact(name)

@@ -20,6 +20,7 @@ from raceway import config, errors
 from raceway.broker.bus import Bus
 from raceway.broker.registry.references import identities
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
+from raceway.model.intents.schemas import CheckSchema, FindSchema, RegisterSchema
 from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
 from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
@@ -131,18 +132,10 @@ class Registry:
         """Return the versions that refer to this one. `deleted`: include deleted ones."""
         return [each for each in self.known.users(version) if deleted or not each.deleted]
 
-    def maybe_same(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        references: References = (),
-        deleted: bool = False,
-    ) -> SchemaVersion | None:
+    def maybe_same(self, call: FindSchema) -> SchemaVersion | None:
         """Return the version of the subject with this schema. Raises SchemaInvalidError, UnknownSchemaError."""
-        versions = self._known(subject, deleted)
-        references = self._settled(references)
-        return self._maybe_twin(versions, self._read(schema_type, definition, references), references)
+        versions, references = self._known(call.subject, call.deleted), self._settled(call.references)
+        return self._maybe_twin(versions, self._read(call.schema_type, call.definition, references), references)
 
     def mode(self, subject: str) -> Mode:
         """Return the subject's compatibility mode, or the default."""
@@ -162,30 +155,21 @@ class Registry:
 
     # ---- changing ----------------------------------------------------------------------------------------------------
 
-    def register(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        *,
-        references: References = (),
-        description: str = "",
-        created_by: str = "",
-        tags: tuple[str, ...] = (),
-    ) -> tuple[SchemaVersion, bool]:
+    def register(self, call: RegisterSchema) -> tuple[SchemaVersion, bool]:
         """Register a schema. Return the version, and whether it is new: a schema that the subject has already is not
         registered again. A deleted one is: it keeps the number of its definition and gets the next version.
 
         Raises SchemaInvalidError, SchemaIncompatibleError, SchemaReadOnlyError, BusyError if the registry is full,
         UnavailableError.
         """
+        subject, tags = call.subject, call.tags
         _check_name(subject)
-        if sum(map(len, (description, created_by, *tags))) + len(tags) > MAX_NOTES:
+        if sum(map(len, (call.description, call.created_by, *tags))) + len(tags) > MAX_NOTES:
             raise errors.SchemaInvalidError(
                 "description, creator and tags", f"have more than {MAX_NOTES} characters in total"
             )
-        references = self._settled(references)
-        read = self._read(schema_type, definition, references)
+        references = self._settled(call.references)
+        read = self._read(call.schema_type, call.definition, references)
         twin = self._maybe_twin(self.known.of(subject, deleted=True), read, references)
         if twin is not None and not twin.deleted:
             return twin, False
@@ -199,32 +183,25 @@ class Registry:
         record = self._subject_record(subject)
         version = SchemaVersion(
             subject, record.schema_id, record.next_version, self._number_of(read, references), read.schema_type,
-            read.text or definition, identities(read, references)[0], description, self._bus.clock_us() // 1000,
-            created_by, tags, references,
+            read.text or call.definition, identities(read, references)[0], call.description,
+            self._bus.clock_us() // 1000, call.created_by, tags, references,
         )  # fmt: skip
         self._keep_version(version, msgspec.structs.replace(record, next_version=version.version + 1))
         self.known.make_ready(version, read)
         return version, True
 
-    def check(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        mode: str | None = None,
-        version: int | None = None,
-        references: References = (),
-    ) -> list[str]:
+    def check(self, call: CheckSchema) -> list[str]:
         """Return why the definition is incompatible with the named version, or with those that the mode compares.
         Empty if it is compatible.
 
         Raises UnknownSchemaError, SchemaInvalidError.
         """
-        wanted = self.mode(subject) if mode is None else mode_of(mode)
+        subject, version = call.subject, call.version
+        wanted = self.mode(subject) if call.mode is None else mode_of(call.mode)
         older = self._before(subject, wanted) if version is None else [self.find(subject, version)]
         if not older:
             raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
-        read = self._read(schema_type, definition, self._settled(references))
+        read = self._read(call.schema_type, call.definition, self._settled(call.references))
         return [reason for each in older for reason in incompatibilities(read, self.known.ready(each), wanted)]
 
     def differences(self, subject: str, new: int, old: int) -> dict[str, list[str]]:

@@ -88,20 +88,17 @@ class Schemas(Registry):
     def _register(self, peer: Peer, call: intents.RegisterSchema) -> Steps[intents.Registered]:
         self._bus.journal.check_writable()
         yield from self._read_large(call)
-        version, is_new = self.register(
-            call.subject, call.schema_type, call.definition, references=call.references,
-            description=call.description, created_by=call.created_by, tags=call.tags,
-        )  # fmt: skip
+        version, is_new = self.register(call)
         yield self._bus.commit
         return intents.Registered(version, is_new)
 
     def _check(self, peer: Peer, call: intents.CheckSchema) -> Steps[list[str]]:
         yield from self._read_large(call)
-        return self.check(call.subject, call.schema_type, call.definition, call.mode, call.version, call.references)
+        return self.check(call)
 
     def _find(self, peer: Peer, call: intents.FindSchema) -> Steps[SchemaVersion | None]:
         yield from self._read_large(call)
-        return self.maybe_same(call.subject, call.schema_type, call.definition, call.references, call.deleted)
+        return self.maybe_same(call)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
