@@ -106,17 +106,11 @@ class Broker(Bus):
             intents.ListSubscriptions: self._list_subscriptions,
             intents.ListTopics: lambda peer, call: intents.Patterns(patterns(self.peers.values())),
             intents.ReadMetrics: self._read_metrics,
-            **self.producers.calls(),
-            **self.subscriptions.calls(),
-            **self.subscription_admin.calls(),
-            **self.topic_admin.calls(),
             **self.security.calls(self.changing),
-            **reading.calls(),
-            **self.schemas.calls(),
-            **Redrive(self, self.subscriptions).calls(),
-            **self._queue_calls.calls(),
-            **CalledServices(self).calls(),
         }
+        tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
+        for room in (*tables, reading, self._queue_calls, Redrive(self, self.subscriptions), CalledServices(self)):
+            self._calls |= room.calls()
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
         """Perform the peer's intent. Return its outcome, or the steps to it (`steps.py`).

@@ -170,7 +170,11 @@ class Producers:
     def _named(self, batch: Batch) -> tuple[list[RowSpan], Refused]:
         """Return the topics of the rows as spans, and set the column of producer names."""
         if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer: almost every batch
-            return self._named_as_one(batch, batch.producer_id, batch.topic)
+            only = self._judged(batch.producer_id, batch.topic)
+            if isinstance(only, RacewayError):
+                return [], [(0, batch.count, only)]
+            batch.producer = only.encoded
+            return [RowSpan(only.topic, only.topic.public.encode(), 0, batch.count)], []
         spans: list[RowSpan] = []
         refused: Refused = []
         names: list[bytes | None] = []
@@ -192,13 +196,6 @@ class Producers:
                 refused.append((row, row + 1, producer))
         batch.producer = names
         return spans, refused
-
-    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[RowSpan], Refused]:
-        producer = self._judged(producer_id, topic)
-        if isinstance(producer, RacewayError):
-            return [], [(0, batch.count, producer)]
-        batch.producer = producer.encoded
-        return [RowSpan(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
 
     def _judged(self, producer_id: int, topic: bytes) -> RegisteredProducer | RacewayError:
         producer = self._by_id.get(producer_id)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.places import rows_of
 from raceway.broker.steps import Steps
@@ -44,7 +44,7 @@ class Reading:
         self._bus, self._journal = bus, bus.journal
         self._followed: dict[tuple[Peer, str], FollowedTopic] = {}
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             intents.LocateTopic: self.locate,
             intents.ReadTopic: self.read,

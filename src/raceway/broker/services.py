@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
-from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.kinds import Done
 from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 
 
@@ -15,7 +12,7 @@ class CalledServices:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Outcome]]:
+    def calls(self) -> dict[type, IntentHandler]:
         """Return the handlers of its intents."""
         return {
             AttachService: self._attach,

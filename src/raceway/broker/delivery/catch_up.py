@@ -196,7 +196,8 @@ class CatchUp:
             self._begin_join()
             if self._busy or not self.open:  # `_joinable` ran already and continued
                 return
-        if self._join is not None and (self.position >= self._join or self._is_over()):
+        is_over = self._is_joinable and self.position > journal.committed  # all rows before J are read
+        if self._join is not None and (self.position >= self._join or is_over):
             self._end()
         elif self.position <= journal.committed:
             while self._changes and self._changes[0][0] <= self.position:
@@ -204,10 +205,6 @@ class CatchUp:
                 self._verdicts.clear()
             self._busy = True
             self._catch_ups.read(self)
-
-    def _is_over(self) -> bool:
-        """Return whether all rows before J are committed and read."""
-        return self._is_joinable and self.position > self._bus.journal.committed
 
     def _begin_join(self) -> None:
         self._join, self._is_joinable = self._bus.journal.next_sequence, False

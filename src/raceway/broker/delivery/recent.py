@@ -88,9 +88,7 @@ class RecentRows:
                 self._drop(topic, piece)
 
     def _maybe_kept(self, topic: Topic, offset: int) -> RowRange | None:
-        firsts = self._firsts.get(topic)
-        if firsts is None:
-            return None
+        firsts = self._firsts.get(topic, ())
         at = bisect_right(firsts, offset) - 1
         if at < 0:
             return None

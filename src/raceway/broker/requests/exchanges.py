@@ -10,7 +10,7 @@ other side works. Whether the journal is writable is checked before.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -100,7 +100,14 @@ class Exchanges:
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
-            opened = list(self._open(askers, batch, spans, chosen, masked))
+            batch.time_us = self._now_us()
+            facts = _Facts(batch)
+            opened = [
+                self._opened(askers[row], facts, span, row, responder, masked_id)
+                for span in spans
+                for row in range(span.start, span.stop)
+                if (responder := chosen[row]) is not None and (masked_id := masked[row]) is not None
+            ]
             _name_deadlines(batch, opened)
             self._forward(opened, batch)
             first = self._keep(batch, spans, opened, done)
@@ -154,26 +161,10 @@ class Exchanges:
         found = self._bus.routing.all_responders(topic.name)
         return [responder for responder in found if not (intent.by_name and responder.by_content)]
 
-    def _open(
-        self,
-        askers: Sequence[Peer],
-        batch: Batch,
-        spans: list[RowSpan],
-        chosen: list[Responder | None],
-        masked: list[bytes | None],
-    ) -> Iterator[OpenRequest]:
-        """Yield the requests that have a responder. They have no journal position yet."""
-        batch.time_us = self._now_us()
-        facts = _Facts(batch)
-        for span in spans:
-            for row in range(span.start, span.stop):
-                responder, masked_id = chosen[row], masked[row]
-                if responder is not None and masked_id is not None:
-                    yield self._opened(askers[row], facts, span, row, responder, masked_id)
-
     def _opened(
         self, peer: Peer, facts: _Facts, span: RowSpan, row: int, responder: Responder, masked_id: bytes
     ) -> OpenRequest:
+        """Return a request with its responder. It has no journal position yet."""
         message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
         if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, Queue)):
             timeout_ms = peer.request_timeout_ms

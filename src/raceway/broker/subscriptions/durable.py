@@ -227,13 +227,6 @@ class DurableSubscription(Subscription):
             del found[consumer]
         return found
 
-    def _line(self, consumer: Consumer) -> InFlight:
-        line = self._handed.get(consumer)
-        if line is None:
-            fixed = consumer.in_flight or self._in_flight
-            line = self._handed[consumer] = InFlight(self._first_in_flight, fixed)
-        return line
-
     def pump(self) -> None:
         if self.paused:
             return
@@ -308,7 +301,10 @@ class DurableSubscription(Subscription):
             self.finish(held)
             return False
         held.state, held.consumer = OUT, consumer
-        line = self._line(consumer)
+        line = self._handed.get(consumer)
+        if line is None:
+            fixed = consumer.in_flight or self._in_flight
+            line = self._handed[consumer] = InFlight(self._first_in_flight, fixed)
         line.hand_out(held, self._host.now_ms())
         held.deliveries += 1
         self._out += 1

@@ -116,16 +116,14 @@ class SubscriptionHost:
         self.counts = bus.meter.counts
         self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
+        # Calls `tick` of a subscription at a time, in milliseconds.
+        self.wake = self._alarms.set
         self._kept: dict[Subscription, SubscriptionRecord] = {}
         self._moved: dict[Subscription, None] = {}
         self._dones: list[CommitDone] = []
 
     def now_ms(self) -> float:
         return self._bus.loop.time() * 1000
-
-    def wake(self, subscription: Subscription, at_ms: float) -> None:
-        """Call its `tick` at this time."""
-        self._alarms.set(subscription, at_ms)
 
     def _ring(self, subscription: Subscription) -> None:
         if subscription in self._kept:

@@ -10,11 +10,11 @@ Which messages were redriven is stored in the journal's state, for the latest on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.dedup import DEDUP_ID
 from raceway.broker.peers import Peer
 from raceway.broker.places import offset_at, rows_of
@@ -62,7 +62,7 @@ class Redrive:
         self._bus, self._subscriptions = bus, subscriptions
         self._journal = bus.journal
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             ListRejected: self._list,
             ReadRejected: self._find,
