@@ -63,18 +63,18 @@ class Broker(Bus):
         security: config.SecuritySettings = NO_SECURITY,
     ) -> None:
         super().__init__(settings, journal, loop, clock_us, security)
-        self.topic_records = TopicRecords(self, settings.subscriptions.limits)
-        self.catch_ups = CatchUps(self, settings.aside_bytes)
+        self.topic_records = TopicRecords(self)
+        self.catch_ups = CatchUps(self)
         self.queues = QueueTable(self, self.catch_ups)
-        self.schemas = Schemas(self, settings.schemas)
+        self.schemas = Schemas(self)
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
         self.security.changed = self._end_forbidden
         self.schema_violations = publishing.schema_door.violations
-        records, subscriptions = self.topic_records, settings.subscriptions
+        records = self.topic_records
         self.letters = Letters(self, records, publishing)
-        self.producers = Producers(self, records, self.schemas, publishing, subscriptions.producer_idle_s)
-        self.subscriptions = SubscriptionTable(self, records, self.letters, subscriptions)
+        self.producers = Producers(self, records, self.schemas, publishing)
+        self.subscriptions = SubscriptionTable(self, records, self.letters)
         reading = Reading(self)
         self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions, self.queues, reading)
         self.topic_admin = TopicAdministration(

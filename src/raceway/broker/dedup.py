@@ -44,10 +44,9 @@ class Sifted(NamedTuple):
 
 
 class Deduplication:
-    def __init__(self, bus: Bus, window_s: float, ids_per_producer: int) -> None:
-        self._bus = bus
-        self._window_us = round(window_s * 1_000_000)
-        self._ids = ids_per_producer
+    def __init__(self, bus: Bus) -> None:
+        self._bus, settings = bus, bus.settings.subscriptions
+        self._window_us, self._ids = round(settings.dedup_s * 1_000_000), settings.dedup_ids
         # Id to time by sender; senders and ids both in order of use.
         self._senders: OrderedDict[Sender, OrderedDict[str, int]] = OrderedDict()
         for name, marks in bus.journal.state.section(MARKS).items():

@@ -55,11 +55,8 @@ class RegisteredProducer:
 
 
 class Producers:
-    def __init__(
-        self, bus: Bus, records: TopicRecords, schemas: Schemas, publishing: Publishing, idle_s: float
-    ) -> None:
+    def __init__(self, bus: Bus, records: TopicRecords, schemas: Schemas, publishing: Publishing) -> None:
         self._bus, self._records, self._schemas, self._publishing = bus, records, schemas, publishing
-        self._idle_s = idle_s
         self._by_id: dict[int, RegisteredProducer] = {}
         self._by_topic: dict[Topic, dict[str, RegisteredProducer]] = {}
         self._exclusive: set[Topic] = set()  # topics that ever had an exclusive producer
@@ -118,7 +115,10 @@ class Producers:
         limit = self._records.policies(topic).max_producers_per_topic
         if not limit and not wanted.exclusive and topic not in self._exclusive:
             return  # a topic may have thousands of producers
-        since, known = self._bus.loop.time() - self._idle_s, self._by_topic.get(topic, {})
+        since, known = (
+            self._bus.loop.time() - self._bus.settings.subscriptions.producer_idle_s,
+            self._by_topic.get(topic, {}),
+        )
         others = [each for each in known.values() if each.heard > since and each.name != wanted.name]
         if limit and len(others) >= limit:
             raise LimitError(f"producers of {topic.name!r}", limit)

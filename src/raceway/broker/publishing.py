@@ -25,9 +25,8 @@ class Publishing:
         self._bus = bus
         self._records = records
         self._limits = PublishLimits(records, bus.loop.time)
-        settings = bus.settings.subscriptions
         self.schema_door = SchemaDoor(bus, self.store)
-        self._dedup = Deduplication(bus, settings.dedup_s, settings.dedup_ids)
+        self._dedup = Deduplication(bus)
 
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from raceway import config, errors
+from raceway import errors
 from raceway.broker.bus import Bus
 from raceway.broker.topics import Topic
 from raceway.model.subscriptions import Policies
@@ -57,8 +57,8 @@ def partition_of(name: str) -> tuple[str, int] | None:
 
 
 class TopicRecords:
-    def __init__(self, bus: Bus, limits: config.TopicLimits) -> None:
-        self._bus = bus
+    def __init__(self, bus: Bus) -> None:
+        self._bus, limits = bus, bus.settings.subscriptions.limits
         self._widest = Policies(**{name: getattr(limits, name) for name in Policies.__struct_fields__})
         self._records: dict[str, TopicRecord] = {}
         self._namespaces = {DEFAULT_NAMESPACE: NamespaceRecord(), SYSTEM_NAMESPACE: NamespaceRecord()}

@@ -76,10 +76,10 @@ class _Piece(NamedTuple):
 class CatchUps:
     """All catch-ups of a bus. `offload` runs work in another thread and passes on its result or exception."""
 
-    def __init__(self, bus: Bus, max_aside: int) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self.routing = bus.routing
-        self.max_aside = max_aside
+        self.max_aside = bus.settings.aside_bytes
         self.count = 0
         self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda work, then: (
             bus.loop.call_soon(partial(run_here, work, then))

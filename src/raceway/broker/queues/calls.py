@@ -17,7 +17,7 @@ from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
 from raceway.broker.queues.consumer import QueueConsumer
 from raceway.broker.queues.table import QueueTable
-from raceway.broker.requests.exchanges import Exchanges
+from raceway.broker.requests.exchanges import Exchanges, text_of
 from raceway.broker.runs import Refused, stretches
 from raceway.broker.steps import Steps
 from raceway.errors import (
@@ -80,7 +80,7 @@ class QueueCalls:
         answers: list[int] = []
         for name, start, stop in stretches(batch.topic, batch.count):
             rows, granted = range(start, stop), reply_queues.is_granted(peer, name)
-            if self._queues.exists(_text(name)) or not (granted or reply_queues.maybe_get(name) is not None):
+            if self._queues.exists(text_of(name)) or not (granted or reply_queues.maybe_get(name) is not None):
                 error = self._maybe_refusal(peer, name, _tokens(tokens, start, stop), identified)
                 if error is not None:
                     refused.append((start, stop, error))
@@ -130,7 +130,7 @@ class QueueCalls:
         asked: list[int] = []
         for name, start, stop in stretches(batch.topic, batch.count):
             error = None
-            if self._queues.exists(_text(name)) or not self._bus.has_responder(_text(name)):
+            if self._queues.exists(text_of(name)) or not self._bus.has_responder(text_of(name)):
                 error = self._maybe_refusal(peer, name, _tokens(tokens, start, stop), identified)
             if error is None:
                 asked += range(start, stop)
@@ -144,7 +144,7 @@ class QueueCalls:
 
     def _request(self, peer: Peer, batch: Batch, done: CommitDone | None) -> Taken:
         for reply_to in dict.fromkeys(batch.column("reply_to")):
-            if not self._queues.exists(_text(reply_to)):
+            if not self._queues.exists(text_of(reply_to)):
                 self._reply_queues.open(reply_to, peer)
         return self._exchanges.request(peer, Request(batch, waits=True), done)
 
@@ -167,7 +167,7 @@ class QueueCalls:
         self, peer: Peer, name: bytes, tokens: Iterable[bytes | None], identified: bool
     ) -> RacewayError | None:
         """Return why rows with these tokens may not be produced to a queue or topic, if so."""
-        text = _text(name)
+        text = text_of(name)
         try:
             for token in tokens:
                 self._access.check(peer, text, token, identified, "Produce")
@@ -191,7 +191,7 @@ class QueueCalls:
         if reply_queue is not None and reply_queue.owner is peer:
             reply_queue.arm(call.ticket, peer)
             return DONE
-        name = _text(call.queue)
+        name = text_of(call.queue)
         self._access.check(peer, name, call.token, self._access.identify(peer, call.token), "Consume")
         self._queues.arm(peer, name, call.ticket, call.topics, call.window)
         return DONE
@@ -246,7 +246,3 @@ def _placed(rows: list[int], perform: Callable[[], Taken]) -> Refused:
 
 def _tokens(tokens: Any, start: int, stop: int) -> Iterable[bytes | None]:
     return set(tokens[start:stop]) if type(tokens) is list else (tokens,)
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from raceway import config, errors
+from raceway import errors
 from raceway.broker.bus import Bus
 from raceway.broker.registry.references import identities
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
@@ -61,11 +61,10 @@ References = tuple[SchemaReference, ...]
 
 
 class Registry:
-    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
-        self._bus = bus
-        self._settings = settings
+    def __init__(self, bus: Bus) -> None:
+        self._bus, self._settings = bus, bus.settings.schemas
         self._subjects: dict[str, SubjectRecord] = {}
-        self.known = Versions(settings)
+        self.known = Versions(bus.settings.schemas)
         # Results of the parser thread, for the calls that follow.
         self._read_aside: dict[tuple[str, bytes, Resolved], Definition | errors.RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from raceway import config
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.registry.contracts import Contract
@@ -54,8 +53,8 @@ NO_BINDING = TopicBinding()
 
 
 class Schemas(Registry):
-    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
-        super().__init__(bus, settings)
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
         self._bindings: dict[str, TopicBinding] = {}
         for name, value in bus.journal.state.section(BINDINGS).items():
             self._apply(bus.topics.own(name), msgspec.convert(value, TopicBinding))

@@ -249,7 +249,7 @@ class Exchanges:
             if request is not None:
                 rows.append((row, request, None))
                 continue
-            queue, known_as = self.reply_queues.maybe_get(name[0]), _text(name[0])
+            queue, known_as = self.reply_queues.maybe_get(name[0]), text_of(name[0])
             # A further answer to an ordinary queue is a message of it, neither late nor a duplicate.
             finished = None if self._queues.exists(known_as) else self.correlation.finished_named(name)
             if finished is not None:
@@ -416,7 +416,8 @@ def _withdraw(request: Pending) -> None:
         request.responder.withdraw(request)
 
 
-def _text(name: bytes) -> str:
+def text_of(name: bytes) -> str:
+    """Decode the name of a queue."""
     return name.decode("utf-8", "replace")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from raceway import config
 from raceway.broker.bus import Bus
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import MAX_UNACKED, FailurePolicy
@@ -31,7 +30,8 @@ NOTHING = Given()
 
 
 class SubscriptionSettings:
-    def __init__(self, bus: Bus, settings: config.Subscriptions) -> None:
+    def __init__(self, bus: Bus) -> None:
+        settings = bus.settings.subscriptions
         self._bus, self._max_unacked, self._first_in_flight = bus, settings.max_unacked, settings.first_in_flight
         # The failure policy of subscriptions without their own.
         self.default = FailurePolicy(**msgspec.structs.asdict(settings.failure))

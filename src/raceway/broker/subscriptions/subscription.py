@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from raceway import config
 from raceway.broker.bus import Bus
 from raceway.broker.delivery.recent import RecentRows, RowRange
 from raceway.broker.queues.queue import CURSORS
@@ -107,10 +106,11 @@ class SubscriptionHost:
     # Notes that a consumer of a subscription has no stream, to start its expiry.
     note_absence: Callable[[Subscription], None]
 
-    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters) -> None:
+        settings = bus.settings.subscriptions
         self._bus, self._records, self._settings = bus, records, settings
         self.letters = letters
-        self.settings = SubscriptionSettings(bus, settings)
+        self.settings = SubscriptionSettings(bus)
         self.release_ms, self.unwanted_ms = settings.exclusive_release_s * 1000, settings.unwanted_key_s * 1000
         self.recent = RecentRows(bus.journal, settings.recent_bytes)
         self.counts = bus.meter.counts

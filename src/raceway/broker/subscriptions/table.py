@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from raceway import config, errors
+from raceway import errors
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
@@ -70,9 +70,9 @@ class Stream:
 
 
 class SubscriptionTable(SubscriptionHost):
-    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
-        super().__init__(bus, records, letters, settings)
-        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters) -> None:
+        super().__init__(bus, records, letters)
+        self._absences = Absences(bus, self._forget, self.remove)
         self.note_absence = self._absences.note
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
