@@ -143,9 +143,8 @@ def test_many_topics_come_in_several_documents(bench: Bench) -> None:
 
 def test_definitions_in_one_document_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncapi._Schemas, "room", 10)
-    bench.broker.schemas.register(
-        RegisterSchema("bag", *(part.encode() if n else part for n, part in enumerate(DEFINITIONS["bag"])))
-    )  # type: ignore[arg-type]
+    schema_type, definition = DEFINITIONS["bag"]
+    bench.broker.schemas.register(RegisterSchema("bag", schema_type, definition.encode()))
     bench.broker.schemas.configure(bench.broker.topics.own("shop.orders"), "bag", "warn", False)
     document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     message = document["channels"]["shop.orders"]["messages"]["message"]

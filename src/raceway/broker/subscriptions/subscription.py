@@ -99,7 +99,7 @@ class TopicFeed:
 
 
 class SubscriptionHost:
-    """What all subscriptions share, and what they ask of their table. `counts` are the counters of the bus;
+    """State and services that all subscriptions share. `counts` are the counters of the bus;
     `behind_bytes`: what a live subscription may be behind before publishers wait for it.
     """
 
