@@ -49,7 +49,6 @@ ELSEWHERE = {
     "web/test_graph.py": "web/graph_table",
     "web/test_live.py": "broker/view/peers",
     "web/test_metrics.py": "broker/view/health",
-    "web/test_policies.py": "broker/administration",
     "web/test_subscriptions.py": "broker/view/subscriptions",
     "web/test_topics.py": "broker/view/topics",
     "wires/mb/listen/test_session.py": "wires/mb/listen/peer wires/mb/listen/tcp",
@@ -97,7 +96,7 @@ ELSEWHERE = {
         "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "
         "wires/danube/listen/server wires/danube/listen/session"
     ),
-    "end_to_end/test_danube_registry.py": "broker/registry/calls broker/view/schemas wires/danube/listen/registry",
+    "end_to_end/test_danube_registry.py": "broker/view/schemas wires/danube/listen/registry",
     "end_to_end/test_danube_security.py": "wires/danube/listen/security",
     "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page wires/zbus/listen/peer",
     "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/server wires/zbus/listen/session",

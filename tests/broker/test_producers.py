@@ -19,6 +19,7 @@ from raceway.errors import (
 from raceway.model.envelope import DANUBE, PUBLISH, Batch
 from raceway.model.hashing import sender_id
 from raceway.model.intents.batches import Send, Sent
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.subscriptions import Policies, ProducerWanted
 from tests.rigs.subscribing import TOPIC, SubscribingBench
 
@@ -115,12 +116,12 @@ def test_a_correlation_id_that_the_sender_gives_counts(bench: SubscribingBench) 
 def test_names_have_a_length(bench: SubscribingBench, name: str) -> None:
     with pytest.raises(InvalidValueError):
         bench.producer(name=name)
-    assert not bench.broker.topic_admin.look_up(TOPIC), "no topic is made in vain"
+    assert not bench.broker.topic_admin.partitions(TOPIC), "no topic is made in vain"
 
 
 def test_a_limit_counts_producers_heard_of_lately(bench: SubscribingBench) -> None:
     bench.producer(name="first")
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_producers_per_topic=2))
     second = bench.producer(name="second")
     with pytest.raises(LimitError):
         bench.producer(name="third")
@@ -155,12 +156,12 @@ def test_an_exclusive_producer_is_alone(bench: SubscribingBench) -> None:
 def test_an_unknown_subject_makes_no_topic(bench: SubscribingBench) -> None:
     with pytest.raises(SchemaReferenceError):
         bench.broker.producers.create(ProducerWanted("new", "p", True, subject="nothing"))
-    assert not bench.broker.topic_admin.look_up("new")
+    assert not bench.broker.topic_admin.partitions("new")
 
 
 def test_the_first_subject_is_bound_and_another_refused(bench: SubscribingBench) -> None:
     for subject in ("one", "two"):
-        bench.broker.schemas.register(subject, "string", b"")
+        bench.broker.schemas.register(RegisterSchema(subject, "string", b""))
     create = bench.broker.producers.create
     create(ProducerWanted("t", "p", True, subject="one"))
     topic = bench.broker.topics.maybe_exact("t")

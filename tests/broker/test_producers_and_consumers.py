@@ -17,7 +17,7 @@ def bench() -> SubscribingBench:
 
 def test_a_producer_and_a_consumer(bench: SubscribingBench) -> None:
     topics, producers, subscriptions = bench.broker.topic_admin, bench.broker.producers, bench.broker.subscriptions
-    assert not topics.look_up(TOPIC)
+    assert not topics.partitions(TOPIC)
     row = producers.create(ProducerWanted(TOPIC, "p", reliable=True))
     assert row.name == "p"
     assert producers.hear(row.id)
@@ -75,8 +75,8 @@ def test_partitions_that_could_not_be_kept_may_be_made_later(bench: SubscribingB
     bench.faulty.refuse_writes()
     with pytest.raises(ReadOnlyError):
         bench.producer("t-part-0")
-    assert not bench.broker.topic_admin.look_up("t")
-    assert not bench.broker.topic_admin.look_up("t-part-0")
+    assert not bench.broker.topic_admin.partitions("t")
+    assert not bench.broker.topic_admin.partitions("t-part-0")
     bench.faulty.take_writes()
     bench.producer("t-part-0")
 

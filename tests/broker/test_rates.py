@@ -25,7 +25,7 @@ def test_a_bucket_lets_a_second_of_messages_pass_and_fills_with_time() -> None:
 def test_what_is_published_too_fast_is_refused_on_every_wire() -> None:
     bench = SubscribingBench()
     producer = bench.producer()
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_publish_rate=5))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_publish_rate=5))
     outcome = bench.sent(producer, *(b"%d" % number for number in range(8)))
     assert [(start, stop, type(error)) for start, stop, error in outcome.refused] == [(5, 8, LimitError)]
     stranger = bench.foreign_peer()
@@ -45,7 +45,7 @@ def test_limits_of_the_broker_hold_everywhere() -> None:
 def test_without_limits_nobody_is_asked() -> None:
     bench = SubscribingBench()
     assert not bench.broker.topic_records.is_limited
-    bench.broker.topic_admin.set_policies("namespace", "default", Policies(max_publish_rate=5))
+    bench.broker.topic_records.set_policies("namespace", "default", Policies(max_publish_rate=5))
     assert bench.broker.topic_records.is_limited
 
 
@@ -61,14 +61,14 @@ def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_deliveries_of_a_subscription_keep_to_its_rate() -> None:
     bench = SubscribingBench()
     producer, consumer = bench.producer(), bench.member()
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_subscription_dispatch_rate=10))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_subscription_dispatch_rate=10))
     bench.sent(producer, *(b"%d" % number for number in range(60)))
     assert len(consumer.payloads) == 10
     bench.loop.advance(1.0)
     assert 18 <= len(consumer.payloads) <= 20
     bench.loop.advance(3.0)
     assert 47 <= len(consumer.payloads) <= 50
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_subscription_dispatch_rate=0))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_subscription_dispatch_rate=0))
     bench.ack(0)
     assert len(consumer.payloads) == 60
     assert consumer.payloads == [b"%d" % number for number in range(60)]

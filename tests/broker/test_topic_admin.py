@@ -10,6 +10,7 @@ from raceway.errors import (
     UnknownNamespaceError,
     UnknownTopicError,
 )
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.subscriptions import TopicRow
 from tests.rigs.doubles import Message
 from tests.rigs.subscribing import NAME, SubscribingBench
@@ -21,8 +22,8 @@ def bench() -> SubscribingBench:
 
 
 def test_topics_are_listed_by_name_and_namespace(bench: SubscribingBench) -> None:
-    admin = bench.broker.topic_admin
-    admin.create_namespace("shop")
+    admin, records = bench.broker.topic_admin, bench.broker.topic_records
+    records.create_namespace("shop")
     admin.create_topic("/shop/b", False)
     admin.create_partitioned_topic("parts", 2, True)
     bench.publish(bench.foreign_peer(), Message(b"elsewhere"))
@@ -44,7 +45,7 @@ def test_streams_of_the_broker_itself_are_neither_listed_nor_deleted(bench: Subs
     with pytest.raises(NameReservedError):
         bench.broker.topic_admin.delete_topic("raceway.undeliverable")
     with pytest.raises(NameReservedError):
-        bench.broker.topic_admin.create_namespace("raceway")
+        bench.broker.topic_records.create_namespace("raceway")
 
 
 def test_a_base_is_described_by_its_partitions(bench: SubscribingBench) -> None:
@@ -71,9 +72,9 @@ def test_a_topic_may_be_made_with_a_subject(bench: SubscribingBench) -> None:
         admin.create_topic("t", True, "nothing")
     with pytest.raises(SchemaReferenceError):
         admin.create_partitioned_topic("parts", 2, True, "nothing")
-    assert not bench.broker.topic_admin.look_up("t")
-    assert not bench.broker.topic_admin.look_up("parts")
-    bench.broker.schemas.register("s", "string", b"")
+    assert not bench.broker.topic_admin.partitions("t")
+    assert not bench.broker.topic_admin.partitions("parts")
+    bench.broker.schemas.register(RegisterSchema("s", "string", b""))
     admin.create_partitioned_topic("parts", 2, True, "s")
     for name in bench.broker.topic_admin.partitions("parts"):
         topic = bench.broker.topics.maybe_exact(name)
@@ -90,4 +91,4 @@ def test_a_topic_may_be_made_with_a_subject(bench: SubscribingBench) -> None:
 def test_names_of_namespaces_are_checked(bench: SubscribingBench) -> None:
     for name in ("", "a.b", "a/b", "a b"):
         with pytest.raises(NameInvalidError):
-            bench.broker.topic_admin.create_namespace(name)
+            bench.broker.topic_records.create_namespace(name)

@@ -54,7 +54,7 @@ def test_only_exact_names_are_partitions(name: str, wanted: tuple[str, int] | No
 def test_names_of_the_broker_are_refused(bench: SubscribingBench, name: str) -> None:
     with pytest.raises(NameReservedError):
         bench.producer(name)
-    assert not bench.broker.topic_admin.look_up(name)
+    assert not bench.broker.topic_admin.partitions(name)
 
 
 def test_a_name_that_differs_only_in_case_is_refused(bench: SubscribingBench) -> None:
@@ -68,8 +68,8 @@ def test_a_name_that_differs_only_in_case_is_refused(bench: SubscribingBench) ->
 
 def test_a_topic_of_another_wire_is_found_by_its_name(bench: SubscribingBench) -> None:
     bench.publish(bench.foreign_peer(), Message(b"Born.Elsewhere"))
-    assert bench.broker.topic_admin.look_up("born.elsewhere")
-    assert not bench.broker.topic_admin.look_up("Born.Elsewhere"), "names are looked up exactly"
+    assert bench.broker.topic_admin.partitions("born.elsewhere")
+    assert not bench.broker.topic_admin.partitions("Born.Elsewhere"), "names are looked up exactly"
     assert bench.broker.topic_admin.partitions("born.elsewhere") == ["born.elsewhere"]
     assert bench.broker.topic_admin.partitions("nothing") == []
 
@@ -105,7 +105,7 @@ def test_subscriptions_made_while_it_is_open_are_durable_and_stay_so(bench: Subs
 def test_topics_without_rows_survive_a_restart(bench: SubscribingBench) -> None:
     bench.broker.topic_admin.create_topic("empty", reliable=True)
     bench.restart()
-    assert bench.broker.topic_admin.look_up("empty")
+    assert bench.broker.topic_admin.partitions("empty")
     assert bench.broker.topic_admin.describe("empty") == TopicRow("empty", True)
 
 
@@ -131,7 +131,7 @@ def test_partitions_are_given_by_number(bench: SubscribingBench) -> None:
     bench.producer("t-partial")
     wanted = ["t-part-0", "t-part-1", "t-part-2", "t-part-10"]
     assert bench.broker.topic_admin.partitions("t") == wanted
-    assert bench.broker.topic_admin.look_up("t")
+    assert bench.broker.topic_admin.partitions("t")
     assert bench.broker.topic_admin.partitions("t-part-2") == ["t-part-2"]
     bench.restart()
     assert bench.broker.topic_admin.partitions("t") == wanted
@@ -215,12 +215,12 @@ def test_a_deleted_topic_is_gone_with_all_that_belongs_to_it(bench: SubscribingB
     consumer = bench.member()
     bench.sent(producer, b"a")
     bench.broker.topic_admin.delete_topic("orders")
-    assert not bench.broker.topic_admin.look_up("orders")
+    assert not bench.broker.topic_admin.partitions("orders")
     assert [type(error).__name__ for error in consumer.sink.ended] == ["UnknownConsumerError"]
     assert not bench.broker.subscriptions.is_consumer(consumer.id)
     assert not bench.broker.producers.hear(producer)
     bench.restart()
-    assert not bench.broker.topic_admin.look_up("orders")
+    assert not bench.broker.topic_admin.partitions("orders")
     assert bench.journal.state.get("cursors", "subscription:orders:billing") is None
 
 
@@ -239,7 +239,7 @@ def test_a_publish_of_another_wire_brings_it_back(bench: SubscribingBench) -> No
     bench.sent(bench.producer(), b"a")
     bench.broker.topic_admin.delete_topic("orders")
     bench.publish(bench.foreign_peer(), Message())
-    assert bench.broker.topic_admin.look_up("orders")
+    assert bench.broker.topic_admin.partitions("orders")
     bench.restart()
     assert bench.broker.topic_admin.describe("orders") == TopicRow("orders")
 
@@ -267,21 +267,21 @@ def test_a_queue_is_not_deleted_as_a_topic(bench: SubscribingBench) -> None:
 def test_topics_of_another_namespace_are_seen_by_danube_only(bench: SubscribingBench) -> None:
     with pytest.raises(UnknownNamespaceError):
         bench.producer("/shop/orders")
-    bench.broker.topic_admin.create_namespace("shop")
+    bench.broker.topic_records.create_namespace("shop")
     listener = bench.foreign_peer("#")
     producer, consumer = bench.producer("/shop/orders"), bench.member(topic="/shop/orders")
     bench.sent(producer, b"a", topic="/shop/orders")
     assert (consumer.payloads, listener.copies) == ([b"a"], [])
     assert bench.rows("publish")[0]["topic"] == "/shop/orders"
     bench.restart()
-    assert bench.broker.topic_admin.namespaces() == ["default", "shop", "system"]
+    assert bench.broker.topic_records.namespaces() == ["default", "shop", "system"]
     assert [row.name for row in bench.broker.topic_admin.topics("shop")] == ["/shop/orders"]
     assert bench.broker.topic_admin.topics("default") == []
 
 
 def test_an_alias_lets_other_wires_reach_them() -> None:
     bench = SubscribingBench(aliases={"shop.orders": "/shop/orders"})
-    bench.broker.topic_admin.create_namespace("shop")
+    bench.broker.topic_records.create_namespace("shop")
     listener = bench.foreign_peer("shop.+")
     producer, consumer = bench.producer("/shop/orders"), bench.member(topic="/shop/orders")
     bench.sent(producer, b"a", topic="/shop/orders")
@@ -291,20 +291,20 @@ def test_an_alias_lets_other_wires_reach_them() -> None:
 
 
 def test_only_an_empty_namespace_goes(bench: SubscribingBench) -> None:
-    admin = bench.broker.topic_admin
-    admin.create_namespace("shop")
+    admin, records = bench.broker.topic_admin, bench.broker.topic_records
+    records.create_namespace("shop")
     with pytest.raises(TopicKindError):
-        admin.create_namespace("shop")
+        records.create_namespace("shop")
     admin.create_topic("/shop/orders", True)
     for name in ("shop", "default", "system"):
         with pytest.raises(InUseError):
-            admin.delete_namespace(name)
+            records.delete_namespace(name)
     with pytest.raises(UnknownNamespaceError):
-        admin.delete_namespace("nothing")
+        records.delete_namespace("nothing")
     admin.delete_topic("/shop/orders")
-    admin.delete_namespace("shop")
+    records.delete_namespace("shop")
     bench.restart()
-    assert bench.broker.topic_admin.namespaces() == ["default", "system"]
+    assert bench.broker.topic_records.namespaces() == ["default", "system"]
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -312,17 +312,17 @@ def test_only_an_empty_namespace_goes(bench: SubscribingBench) -> None:
 
 def test_a_topic_counts_before_its_namespace_and_that_before_the_broker() -> None:
     bench = SubscribingBench(limits=TopicLimits(max_producers_per_topic=7, max_publish_rate=5))
-    admin = bench.broker.topic_admin
+    admin, records = bench.broker.topic_admin, bench.broker.topic_records
     admin.create_topic("t", True)
-    admin.set_policies("namespace", "default", Policies(max_producers_per_topic=3, max_consumers_per_topic=2))
-    admin.set_policies("topic", "t", Policies(max_consumers_per_topic=0))
+    records.set_policies("namespace", "default", Policies(max_producers_per_topic=3, max_consumers_per_topic=2))
+    records.set_policies("topic", "t", Policies(max_consumers_per_topic=0))
     for _ in range(2):
-        found = bench.broker.topic_admin.topic_policies("t")
+        found = bench.broker.topic_records.topic_policies("t")
         assert (found.max_producers_per_topic, found.max_consumers_per_topic, found.max_publish_rate) == (3, 0, 5)
-        assert bench.broker.topic_admin.policies("default").max_consumers_per_topic == 2
+        assert bench.broker.topic_records.namespace_policies("default").max_consumers_per_topic == 2
         bench.restart()
 
 
 def test_limits_cannot_be_negative(bench: SubscribingBench) -> None:
     with pytest.raises(InvalidValueError):
-        bench.broker.topic_admin.set_policies("namespace", "default", Policies(max_publish_rate=-1))
+        bench.broker.topic_records.set_policies("namespace", "default", Policies(max_publish_rate=-1))

@@ -73,8 +73,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.producer = self.bench.producer()
         self.bench.subscribe(self.kind, "first")
         admin = self.bench.broker.subscription_admin
-        admin.set_failure_policy(TOPIC, NAME, POLICY)
-        admin.set_dispatch_limit(TOPIC, NAME, WINDOW)
+        admin.change(TOPIC, NAME, policy=POLICY)
+        admin.change(TOPIC, NAME, max_unacked=WINDOW)
         self.bench.loop.advance(4)
         self.settle()
 

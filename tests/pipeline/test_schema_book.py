@@ -13,6 +13,7 @@ from raceway.broker.broker import Broker
 from raceway.journal.files import Files
 from raceway.journal.read.reader import Reader
 from raceway.journal.write.mark import write_trimmed
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
 from tests.pipeline.schemas import V1, V2, avro
@@ -96,10 +97,10 @@ def test_subjects_that_share_a_definition_are_all_known_also_when_deleted(rig: R
     """As the registry of a bus keeps them: a counter says how many there ever were."""
     broker = Broker(config.BrokerSettings(linger_ms=0), rig.journal, ManualLoop(), lambda: START_US)
     for subject in ("a", "b", "c"):
-        broker.schemas.register(subject, "avro", json.dumps(V1).encode())
+        broker.schemas.register(RegisterSchema(subject, "avro", json.dumps(V1).encode()))
     rig.commit()
     broker.schemas.delete_subject("a")
-    broker.schemas.forget_subject("a")
+    broker.schemas.delete_subject("a", permanent=True)
     broker.schemas.delete_subject("b")
     rig.commit()
     talk(rig)

@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 from starlette.applications import Starlette
 
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.web import asyncapi
 from raceway.web.app import build_app
 from tests.rigs.delayed_door import DOOR
@@ -112,7 +113,7 @@ def test_operations_say_who_publishes_who_subscribes_and_who_answers(bench: Benc
 @pytest.mark.parametrize("subject", DEFINITIONS)
 def test_schemas_are_in_the_form_of_their_own_language(bench: Bench, subject: str) -> None:
     schema_type, definition = DEFINITIONS[subject]
-    bench.broker.schemas.register(subject, schema_type, definition.encode())
+    bench.broker.schemas.register(RegisterSchema(subject, schema_type, definition.encode()))
     bench.broker.schemas.configure(bench.broker.topics.own("shop.orders"), subject, "enforce", True)
     document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     message = document["channels"]["shop.orders"]["messages"]["message"]
@@ -142,7 +143,8 @@ def test_many_topics_come_in_several_documents(bench: Bench) -> None:
 
 def test_definitions_in_one_document_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncapi._Schemas, "room", 10)
-    bench.broker.schemas.register("bag", *(part.encode() if n else part for n, part in enumerate(DEFINITIONS["bag"])))  # type: ignore[arg-type]
+    schema_type, definition = DEFINITIONS["bag"]
+    bench.broker.schemas.register(RegisterSchema("bag", schema_type, definition.encode()))
     bench.broker.schemas.configure(bench.broker.topics.own("shop.orders"), "bag", "warn", False)
     document = described(build_app(DOOR(bench.broker), (), doors=DOORS))
     message = document["channels"]["shop.orders"]["messages"]["message"]

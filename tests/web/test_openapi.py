@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.subscriptions import ConsumerWanted
 from raceway.web.app import build_app
 from raceway.web.registry_form import is_address
@@ -120,7 +121,7 @@ def used() -> Starlette:
     bench.broker.subscriptions.make(ConsumerWanted("orders", "", "billing"), None)
     for definition in (b'{"type": "object"}', b'{"type": "object", "required": ["id"]}'):
         bench.broker.schemas.prepare_mode("order", "none")
-        bench.broker.schemas.register("order", "json_schema", definition)
+        bench.broker.schemas.register(RegisterSchema("order", "json_schema", definition))
     bench.loop.settle()
     return build_app(DOOR(bench.broker), (), more=[SenecaRoutes(NoServices())])
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.applications import Starlette
 
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.web.app import build_app
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
@@ -41,5 +42,5 @@ def test_a_head_request_is_answered_like_a_get_and_changes_nothing(bench: Bench,
     path, body = "/api/schemas/order/versions", b'{"type": "json_schema", "definition": "{}"}'
     assert ask(app, path, "HEAD", body=body).status == ask(app, path, body=body).status == 404
     assert bench.broker.schemas.subjects() == []
-    bench.broker.schemas.register("order", "json_schema", b"{}")
+    bench.broker.schemas.register(RegisterSchema("order", "json_schema", b"{}"))
     assert ask(app, path, "HEAD", body=body).headers == ask(app, path).headers

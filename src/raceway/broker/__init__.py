@@ -13,6 +13,6 @@ Read in this order:
   registry/      schemas: subjects, versions, contracts of topics
   undelivered/   dead letters, undeliverable messages, and sending them again
   security/      principals, roles, tokens
-  reading, administration            stored messages for readers; what administrators ask
+  reading        stored messages for readers
   metrics, logs, tracing, rates       counters, log records for peers, trace ids, rate limits
 """

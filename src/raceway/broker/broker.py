@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 
 from raceway import config
-from raceway.broker.administration import AdministrationCalls
 from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
@@ -23,7 +22,6 @@ from raceway.broker.publishing import Publishing
 from raceway.broker.queues.calls import QueueCalls
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.reading import Reading
-from raceway.broker.registry.calls import SchemaCalls
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
@@ -34,32 +32,13 @@ from raceway.broker.topic_admin import TopicAdministration
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
-from raceway.broker.undelivered.undeliverable import Parking
-from raceway.errors import ForbiddenError
+from raceway.broker.undelivered.undeliverable import park
+from raceway.errors import ForbiddenError, UnknownPeerError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
-from raceway.model.intents.batches import Acknowledge, AskAll, Park, Publish, Request, Respond, Return, Send
+from raceway.model.intents import peers as intents
+from raceway.model.intents.batches import Acknowledge, AskAll, Intent, Park, Publish, Request, Respond, Return, Send
 from raceway.model.intents.kinds import Done, Outcome
-from raceway.model.intents.peers import (
-    SUBSCRIPTION_KINDS,
-    Audit,
-    Heartbeat,
-    ListPeers,
-    ListSubscriptions,
-    ListTopics,
-    Metrics,
-    Patterns,
-    Peers,
-    ReadMetrics,
-    Register,
-    Subscribe,
-    SubscriptionList,
-    SubscriptionRow,
-    Unsubscribe,
-    UnwatchLog,
-    WatchLog,
-)
-from raceway.model.intents.unions import Intent
 from raceway.model.security import Permission
 from raceway.model.topics import LOG_STREAM, has_wildcard
 from raceway.net.runtime import Clock
@@ -67,7 +46,7 @@ from raceway.net.runtime import Clock
 log = structlog.get_logger("raceway.broker")
 
 # Calls that show other peers.
-LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
+LOOKS_AROUND = {intents.ListPeers, intents.ListSubscriptions, intents.ListTopics, intents.ReadMetrics}
 
 
 # A peer with one of these permissions anywhere may register a name.
@@ -84,26 +63,26 @@ class Broker(Bus):
         security: config.SecuritySettings = NO_SECURITY,
     ) -> None:
         super().__init__(settings, journal, loop, clock_us, security)
-        self.topic_records = TopicRecords(self, settings.subscriptions.limits)
-        self.catch_ups = CatchUps(self, settings.aside_bytes)
+        self.topic_records = TopicRecords(self)
+        self.catch_ups = CatchUps(self)
         self.queues = QueueTable(self, self.catch_ups)
-        self.schemas = Schemas(self, settings.schemas)
+        self.schemas = Schemas(self)
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
         self.security.changed = self._end_forbidden
         self.schema_violations = publishing.schema_door.violations
-        records, subscriptions = self.topic_records, settings.subscriptions
+        records = self.topic_records
         self.letters = Letters(self, records, publishing)
-        self.producers = Producers(self, records, self.schemas, publishing, subscriptions.producer_idle_s)
-        self.subscriptions = SubscriptionTable(self, records, self.letters, subscriptions)
-        self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions)
+        self.producers = Producers(self, records, self.schemas, publishing)
+        self.subscriptions = SubscriptionTable(self, records, self.letters)
+        reading = Reading(self)
+        self.subscription_admin = SubscriptionAdministration(self, records, self.subscriptions, self.queues, reading)
         self.topic_admin = TopicAdministration(
             self, records, self.schemas, self.producers, self.subscriptions, self.queues
         )  # fmt: skip
         self.correlation, self.reply_queues = exchanges.correlation, exchanges.reply_queues
         self._exchanges = exchanges
         self._queue_calls = QueueCalls(self, self.queues, publishing, exchanges)
-        self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
@@ -114,35 +93,24 @@ class Broker(Bus):
             Return: self.subscriptions.refuse,
             **self._queue_calls.batches(),
         }
-        reading = Reading(self)
-        administration = AdministrationCalls(
-            self, reading, self.subscriptions, self.queues, records, self.topic_admin, self.subscription_admin
-        )
         self._calls: dict[type, IntentHandler] = {
-            Heartbeat: lambda peer, call: Done(),
-            Audit: self._audit,
+            intents.Heartbeat: lambda peer, call: Done(),
+            intents.Audit: self._audit,
             Park: self._park,
-            Register: self._register,
-            Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
-            WatchLog: self._watch_log,
-            UnwatchLog: self._unwatch_log,
-            ListPeers: self._list_peers,
-            ListSubscriptions: self._list_subscriptions,
-            ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
-            ReadMetrics: self._read_metrics,
-            **self.producers.calls(),
-            **self.subscriptions.calls(),
-            **self.subscription_admin.calls(),
-            **self.topic_admin.calls(),
+            intents.Register: self._register,
+            intents.Subscribe: self._subscribe,
+            intents.Unsubscribe: self._unsubscribe,
+            intents.WatchLog: self._watch_log,
+            intents.UnwatchLog: self._unwatch_log,
+            intents.ListPeers: self._list_peers,
+            intents.ListSubscriptions: self._list_subscriptions,
+            intents.ListTopics: lambda peer, call: intents.Patterns(patterns(self.peers.values())),
+            intents.ReadMetrics: self._read_metrics,
             **self.security.calls(self.changing),
-            **reading.calls(),
-            **administration.calls(),
-            **SchemaCalls(self, self.schemas).calls(),
-            **Redrive(self, self.subscriptions).calls(),
-            **self._queue_calls.calls(),
-            **CalledServices(self).calls(),
         }
+        tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
+        for room in (*tables, reading, self._queue_calls, Redrive(self, self.subscriptions), CalledServices(self)):
+            self._calls |= room.calls()
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
         """Perform the peer's intent. Return its outcome, or the steps to it (`steps.py`).
@@ -158,7 +126,7 @@ class Broker(Bus):
         return self._calls[type(intent)](peer, intent)
 
     def connect(self, peer: Peer) -> None:
-        self.peers.add(peer)
+        self.peers[peer.id] = peer
         if isinstance(peer, LivePeer):
             peer.catch_ups = self.catch_ups
         self.meter.counts["connection.connected"] += 1
@@ -167,7 +135,7 @@ class Broker(Bus):
     def disconnect(self, peer: Peer) -> None:
         """Remove a peer. Requests to it stay open until their deadline; answers to its own are dropped. Idempotent."""
         peer.open = False
-        if not self.peers.remove(peer):
+        if self.peers.pop(peer.id, None) is None:
             return
         if isinstance(peer, LivePeer):
             peer.stop()
@@ -193,12 +161,12 @@ class Broker(Bus):
     def tick(self) -> None:
         """Update the rates; called once a second. Rates are those of the last full second."""
         self.meter.tick()
-        for peer in self.peers:
+        for peer in self.peers.values():
             peer.error_rate, peer.errors = peer.errors, 0
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
-    def _register(self, peer: Peer, call: Register) -> Done:
+    def _register(self, peer: Peer, call: intents.Register) -> Done:
         """Set the peer's name, which rows and lists show. Needs permission to publish or consume somewhere."""
         if self.security.enabled and not any(self.security.allows_somewhere(peer.principal, each) for each in NAMED):
             raise ForbiddenError(str(peer.principal), f"register the name {call.name}")
@@ -209,16 +177,16 @@ class Broker(Bus):
         return Done()
 
     def _park(self, peer: Peer, call: Park) -> Done:
-        self.parking.park(call.batch, call.row, call.receiver, call.reason)
+        park(self, call.batch, call.row, call.receiver, call.reason)
         return Done()
 
-    def _audit(self, peer: Peer, call: Audit) -> Done:
+    def _audit(self, peer: Peer, call: intents.Audit) -> Done:
         self.audit(call.record)
         return Done()
 
-    def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
+    def _subscribe(self, peer: Peer, call: intents.Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
-        for kind in SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
+        for kind in intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
             if kind == "publish":
                 peer.note_subscribed(call.pattern)
             self.routing.subscribe(peer, kind, call.pattern, call.priority)
@@ -235,7 +203,7 @@ class Broker(Bus):
     def _end_forbidden(self) -> None:
         """End subscriptions that are no longer permitted, after roles or bindings have changed."""
         self.queues.end_forbidden()
-        for peer in self.peers:
+        for peer in self.peers.values():
             if peer.by_content:  # attached services: an administrator attached them
                 continue
             for kind, pattern in list(peer.subscriptions):
@@ -248,38 +216,43 @@ class Broker(Bus):
                     log.warning("subscription ended: permission revoked", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
 
-    def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
-        kinds = SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
+    def _unsubscribe(self, peer: Peer, call: intents.Unsubscribe) -> Done:
+        kinds = intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
         if "publish" in kinds:
             peer.note_unsubscribed(call.pattern)
         ended = [self.routing.unsubscribe(peer, kind, call.pattern) for kind in kinds]
         self.note_subscriptions()
         return Done(any(ended))
 
-    def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
+    def _watch_log(self, peer: Peer, call: intents.WatchLog) -> Done:
         self.security.check(peer.principal, "Consume", LOG_STREAM)
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG_STREAM, 0)
         return Done()
 
-    def _unwatch_log(self, peer: Peer, call: UnwatchLog) -> Done:
+    def _unwatch_log(self, peer: Peer, call: intents.UnwatchLog) -> Done:
         """Remove the log filter. Succeeds also if there was none."""
         self.logs.unwatch(peer)
         self.routing.unsubscribe(peer, "publish", LOG_STREAM)
         return Done()
 
-    def _list_peers(self, peer: Peer, call: ListPeers) -> Peers:
+    def _list_peers(self, peer: Peer, call: intents.ListPeers) -> intents.Peers:
         self.meter.counts["registry.discovery"] += 1
-        return Peers(tuple(other.row() for other in self.peers))
+        return intents.Peers(tuple(other.row() for other in self.peers.values()))
 
-    def _list_subscriptions(self, peer: Peer, call: ListSubscriptions) -> SubscriptionList:
-        owner = peer if call.peer is None else self.peers.get(call.peer)
-        rows = [SubscriptionRow(kind, pattern, priority) for (kind, pattern), priority in owner.subscriptions.items()]
-        return SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
+    def _list_subscriptions(self, peer: Peer, call: intents.ListSubscriptions) -> intents.SubscriptionList:
+        if call.peer is not None and call.peer not in self.peers:
+            raise UnknownPeerError(call.peer)
+        owner = peer if call.peer is None else self.peers[call.peer]
+        rows = [
+            intents.SubscriptionRow(kind, pattern, priority)
+            for (kind, pattern), priority in owner.subscriptions.items()
+        ]
+        return intents.SubscriptionList(tuple(sorted(rows, key=lambda row: (row.pattern, row.kind))))
 
-    def _read_metrics(self, peer: Peer, call: ReadMetrics) -> Metrics:
+    def _read_metrics(self, peer: Peer, call: intents.ReadMetrics) -> intents.Metrics:
         now, wanted = self.clock_us(), call.parameters
-        rows = self.meter.rows(self.peers, now)
+        rows = self.meter.rows(self.peers.values(), now)
         if wanted is not None:
             rows = [row for row in rows if row.parameters and wanted.items() <= row.parameters.items()]
-        return Metrics(now, tuple(rows))
+        return intents.Metrics(now, tuple(rows))

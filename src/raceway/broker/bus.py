@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from raceway import config
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
-from raceway.broker.peers import Peer, PeerTable
+from raceway.broker.peers import Peer
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
 from raceway.broker.runs import Refused
@@ -50,7 +50,8 @@ class Bus:
         )
         self.routing = Routing()
         self.readers = Readers()
-        self.peers = PeerTable()
+        # Connected peers by id, in order of connection.
+        self.peers: dict[str, Peer] = {}
         self.chains = Chains()
         self.meter = Meter()
         self.logs = LogWatch(clock_us)

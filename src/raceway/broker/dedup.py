@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raceway.broker.bus import Bus
+from raceway.broker.places import rows_of
 from raceway.broker.runs import RowSpan, without
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, TrimmedError, UnavailableError
@@ -43,10 +44,9 @@ class Sifted(NamedTuple):
 
 
 class Deduplication:
-    def __init__(self, bus: Bus, window_s: float, ids_per_producer: int) -> None:
-        self._bus = bus
-        self._window_us = round(window_s * 1_000_000)
-        self._ids = ids_per_producer
+    def __init__(self, bus: Bus) -> None:
+        self._bus, settings = bus, bus.settings.subscriptions
+        self._window_us, self._ids = round(settings.dedup_s * 1_000_000), settings.dedup_ids
         # Id to time by sender; senders and ids both in order of use.
         self._senders: OrderedDict[Sender, OrderedDict[str, int]] = OrderedDict()
         for name, marks in bus.journal.state.section(MARKS).items():
@@ -150,15 +150,12 @@ class Deduplication:
     def _read_back(self, name: str, offset: int, end: int, oldest_us: int) -> int:
         """Read one piece of the topic. Return where the next one starts."""
         try:
-            found: list[dict[str, Any]] = [
-                row
-                for rows in self._bus.journal.read_topic(name, offset, columns=_COLUMNS)
-                for row in rows.to_pylist(maps_as_pydicts="strict")
-            ]
+            found = rows_of(self._bus.journal.read_topic(name, offset, columns=_COLUMNS))
         except TrimmedError as error:
             return error.first
         for row in found:
             dedup_id = (row["attributes"] or {}).get(DEDUP_ID)
             if dedup_id and row["time_us"] >= oldest_us:
                 self._remember((name, (row["producer"] or "").encode()), dedup_id, row["time_us"])
-        return found[-1]["offset"] + 1 if found else end
+        following: int = found[-1]["offset"] + 1 if found else end
+        return following

@@ -16,8 +16,8 @@ from raceway.broker.peers import Peer
 from raceway.broker.steps import run
 from raceway.broker.view import View
 from raceway.errors import RacewayError
+from raceway.model.intents.batches import BatchIntent, BatchOutcome, Intent
 from raceway.model.intents.kinds import IntentFor
-from raceway.model.intents.unions import BatchIntent, BatchOutcome, Intent
 
 R = TypeVar("R")
 Answered = Callable[[BatchOutcome | RacewayError], None]
@@ -25,23 +25,17 @@ Committed = Callable[[RacewayError | None], None]
 
 
 class Door:
-    """`runtime` is what all connections behind this door share."""
+    """`runtime` is what all connections behind this door share.
+
+    `disconnect` removes a peer and what belongs to it, once; outcomes of its open intents still come. `count_error`
+    counts a message of a peer that was answered with an error.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.runtime = broker.runtime
         self.view = View(broker)
-
-    def connect(self, peer: Peer) -> None:
-        self._broker.connect(peer)
-
-    def disconnect(self, peer: Peer) -> None:
-        """Remove a peer and what belongs to it. Outcomes of its open intents still come. Idempotent."""
-        self._broker.disconnect(peer)
-
-    def count_error(self, peer: Peer) -> None:
-        """Count a message of this peer that was answered with an error."""
-        self._broker.count_error(peer)
+        self.connect, self.disconnect, self.count_error = broker.connect, broker.disconnect, broker.count_error
 
     def advertise(self, address: str) -> None:
         """Set the address of the bus that dead letters name."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import ClassVar, Protocol
 
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
-from raceway.errors import RacewayError, UnknownPeerError
+from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
 from raceway.model.intents.peers import PeerRow, SubscriptionKind
 from raceway.model.security import ANONYMOUS, Principal
@@ -189,30 +189,3 @@ class Pending:
     def release(self) -> None:
         """Drop the references to both peers after the request has ended. The rest stays to recognise late answers."""
         del self.requester, self.responder
-
-
-class PeerTable:
-    """All connected peers, in order of connection."""
-
-    def __init__(self) -> None:
-        self._peers: dict[str, Peer] = {}
-
-    def add(self, peer: Peer) -> None:
-        self._peers[peer.id] = peer
-
-    def remove(self, peer: Peer) -> bool:
-        """Remove a peer. Return False if it was removed before."""
-        return self._peers.pop(peer.id, None) is not None
-
-    def get(self, peer_id: str) -> Peer:
-        """Return a peer by id. Raises UnknownPeerError."""
-        peer = self._peers.get(peer_id)
-        if peer is None:
-            raise UnknownPeerError(peer_id)
-        return peer
-
-    def __iter__(self) -> Iterator[Peer]:
-        return iter(self._peers.values())
-
-    def __len__(self) -> int:
-        return len(self._peers)

@@ -1,8 +1,14 @@
-"""Start positions of new subscriptions and queues. Safe in any thread, because much may have to be read."""
+"""Positions in a topic, and rows read from there: for new subscriptions and queues, and for readers.
+
+Safe in any thread, because much may have to be read.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Journal
@@ -31,16 +37,14 @@ def find_offset(journal: Journal, topic: str, start: Start) -> int:
         return first
     if start.at == "offset":
         return min(max(start.value, first), end)
-    return _offset_at(journal, topic, start.value, first, end) if start.at == "time" else end
+    return offset_at(journal, topic, "time_us", start.value, first, end) if start.at == "time" else end
 
 
 def count_requests(journal: Journal, topic: str, begin: int, end: int) -> int:
     """Return how many rows between two offsets are requests."""
     count = 0
     while begin < end:
-        rows = [
-            row for rows in journal.read_topic(topic, begin, columns=("offset", "kind")) for row in rows.to_pylist()
-        ]
+        rows = rows_of(journal.read_topic(topic, begin, columns=("offset", "kind")))
         if not rows:
             break
         count += sum(row["kind"] == REQUEST.decode() and row["offset"] < end for row in rows)
@@ -48,17 +52,22 @@ def count_requests(journal: Journal, topic: str, begin: int, end: int) -> int:
     return count
 
 
-def _offset_at(journal: Journal, topic: str, time_us: int, first: int, end: int) -> int:
-    """Return the offset of the first row at or after a time, by binary search: times ascend within a topic."""
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Return rows of the journal as mappings by column."""
+    return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+
+def offset_at(journal: Journal, topic: str, column: str, value: int, first: int, end: int) -> int:
+    """Return the offset of the first row with this time or sequence or a later one, by binary search: both ascend
+    within a topic."""
     while first < end:
         middle = (first + end) // 2
         try:
-            batches = journal.read_topic(topic, middle, 1, columns=("offset", "time_us"))
-            row = next((row for batch in batches for row in batch.to_pylist()), None)
+            row = next(iter(rows_of(journal.read_topic(topic, middle, 1, columns=("offset", column)))), None)
         except TrimmedError:
             first = max(middle + 1, journal.offsets(topic)[0])
             continue
-        if row is not None and row["time_us"] < time_us:
+        if row is not None and row[column] < value:
             first = row["offset"] + 1
         else:
             end = middle

@@ -55,11 +55,8 @@ class RegisteredProducer:
 
 
 class Producers:
-    def __init__(
-        self, bus: Bus, records: TopicRecords, schemas: Schemas, publishing: Publishing, idle_s: float
-    ) -> None:
+    def __init__(self, bus: Bus, records: TopicRecords, schemas: Schemas, publishing: Publishing) -> None:
         self._bus, self._records, self._schemas, self._publishing = bus, records, schemas, publishing
-        self._idle_s = idle_s
         self._by_id: dict[int, RegisteredProducer] = {}
         self._by_topic: dict[Topic, dict[str, RegisteredProducer]] = {}
         self._exclusive: set[Topic] = set()  # topics that ever had an exclusive producer
@@ -118,7 +115,11 @@ class Producers:
         limit = self._records.policies(topic).max_producers_per_topic
         if not limit and not wanted.exclusive and topic not in self._exclusive:
             return  # a topic may have thousands of producers
-        others = [each for each in self._lately(topic) if each.name != wanted.name]
+        since, known = (
+            self._bus.loop.time() - self._bus.settings.subscriptions.producer_idle_s,
+            self._by_topic.get(topic, {}),
+        )
+        others = [each for each in known.values() if each.heard > since and each.name != wanted.name]
         if limit and len(others) >= limit:
             raise LimitError(f"producers of {topic.name!r}", limit)
         alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
@@ -140,10 +141,6 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self._by_id)
-
-    def _lately(self, topic: Topic) -> list[RegisteredProducer]:
-        since = self._bus.loop.time() - self._idle_s
-        return [each for each in self._by_topic.get(topic, {}).values() if each.heard > since]
 
     def _free_id(self, topic: Topic, name: str) -> int:
         """Return the id derived from topic and name, or a random one on collision."""
@@ -173,7 +170,11 @@ class Producers:
     def _named(self, batch: Batch) -> tuple[list[RowSpan], Refused]:
         """Return the topics of the rows as spans, and set the column of producer names."""
         if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer: almost every batch
-            return self._named_as_one(batch, batch.producer_id, batch.topic)
+            only = self._judged(batch.producer_id, batch.topic)
+            if isinstance(only, RacewayError):
+                return [], [(0, batch.count, only)]
+            batch.producer = only.encoded
+            return [RowSpan(only.topic, only.topic.public.encode(), 0, batch.count)], []
         spans: list[RowSpan] = []
         refused: Refused = []
         names: list[bytes | None] = []
@@ -195,13 +196,6 @@ class Producers:
                 refused.append((row, row + 1, producer))
         batch.producer = names
         return spans, refused
-
-    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[RowSpan], Refused]:
-        producer = self._judged(producer_id, topic)
-        if isinstance(producer, RacewayError):
-            return [], [(0, batch.count, producer)]
-        batch.producer = producer.encoded
-        return [RowSpan(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
 
     def _judged(self, producer_id: int, topic: bytes) -> RegisteredProducer | RacewayError:
         producer = self._by_id.get(producer_id)

@@ -6,22 +6,12 @@ cursors are notified after it (`Readers`).
 
 from __future__ import annotations
 
+from raceway.broker import runs
 from raceway.broker.bus import Bus
 from raceway.broker.dedup import Deduplication
 from raceway.broker.peers import Peer
 from raceway.broker.rates import PublishLimits
 from raceway.broker.registry.schemas import SchemaDoor
-from raceway.broker.runs import (
-    Refused,
-    RowSpan,
-    Run,
-    keep_named,
-    keep_rows,
-    name_rows,
-    over_partitions,
-    refused_rows,
-    without,
-)
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError
@@ -35,15 +25,14 @@ class Publishing:
         self._bus = bus
         self._records = records
         self._limits = PublishLimits(records, bus.loop.time)
-        settings = bus.settings.subscriptions
         self.schema_door = SchemaDoor(bus, self.store)
-        self._dedup = Deduplication(bus, settings.dedup_s, settings.dedup_ids)
+        self._dedup = Deduplication(bus)
 
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
-        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
-        spans = over_partitions(spans, batch, peer.producer)
+        spans, refused = runs.name_rows(batch, bus.topics, peer.folds_case, peer.network)
+        spans = runs.over_partitions(spans, batch, peer.producer)
         spans = self.admitted(peer, batch, spans, refused)
         if not intent.whole:
             batch.producer = peer.producer
@@ -57,23 +46,25 @@ class Publishing:
         bus.count_refused("router.publish.error", refused)
         return Taken(tuple(refused))
 
-    def admitted(self, peer: Peer, batch: Batch, spans: list[RowSpan], refused: Refused) -> list[RowSpan]:
+    def admitted(
+        self, peer: Peer, batch: Batch, spans: list[runs.RowSpan], refused: runs.Refused
+    ) -> list[runs.RowSpan]:
         """Return the spans without refused rows: forbidden, over a limit, or against their topic's schema."""
         before = len(refused)
         spans = self._bus.security.admit(peer.principal, "Produce", spans, refused)
         if self._records.is_limited:
             self._limits.refuse(batch, spans, refused)
         if len(refused) > before:
-            spans = without(spans, refused_rows(refused[before:]))
+            spans = runs.without(spans, {row for start, stop, _ in refused[before:] for row in range(start, stop)})
         return self.schema_door.admit(peer, batch, spans, refused)
 
-    def store(self, batch: Batch, spans: list[RowSpan], done: Done | None, spelling: bytes | None) -> None:
+    def store(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None, spelling: bytes | None) -> None:
         """Append the rows of these spans and deliver copies. The batch must have its producers.
 
         `spelling`: the wire whose non-canonical spelling of a name is stored as an attribute.
         """
         spans, done, repeated, fresh = self._dedup.sift(batch, spans, done)
-        batch, spans = keep_rows(batch, spans) if spelling is None else keep_named(batch, spans, spelling)
+        batch, spans = runs.keep_rows(batch, spans) if spelling is None else runs.keep_named(batch, spans, spelling)
         if not batch.count:
             if repeated:  # repeats are acknowledged after the commit of their first message
                 self._bus.append(batch, done)
@@ -84,17 +75,17 @@ class Publishing:
             self._dedup.forget(fresh)
             raise
 
-    def store_own(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> None:
+    def store_own(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None) -> None:
         """Store messages of the broker itself, without deduplication."""
-        batch, spans = keep_rows(batch, spans)
+        batch, spans = runs.keep_rows(batch, spans)
         self._append(batch, spans, done)
 
-    def _append(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> None:
+    def _append(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None) -> None:
         ids = self._give_ids(batch, self._are_copied(spans))
         self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
         self._deliver(batch, spans, ids)
 
-    def _are_copied(self, spans: list[RowSpan]) -> bool:
+    def _are_copied(self, spans: list[runs.RowSpan]) -> bool:
         copied = False
         for topic, _, start, stop in spans:
             route = self._bus.routing.route(topic)
@@ -124,14 +115,14 @@ class Publishing:
             self._bus.chains.remember_batch(minted, given, roots)  # type: ignore[arg-type]  # the same
         return minted
 
-    def _deliver(self, batch: Batch, spans: list[RowSpan], ids: list[bytes]) -> None:
+    def _deliver(self, batch: Batch, spans: list[runs.RowSpan], ids: list[bytes]) -> None:
         delivered = 0
         if self._bus.credits.full:
             self._note_fed(spans)
         for span in spans:
             copies = self._bus.routing.route(span.topic).copies
             if copies:
-                run = Run(span, batch, ids)
+                run = runs.Run(span, batch, ids)
                 for encoder, peers in copies:
                     data = encoder(run)
                     for peer in peers:
@@ -139,7 +130,7 @@ class Publishing:
                     delivered += (span.stop - span.start) * len(peers)
         self._bus.meter.counts["bus.delivered"] += delivered
 
-    def _note_fed(self, spans: list[RowSpan]) -> None:
+    def _note_fed(self, spans: list[runs.RowSpan]) -> None:
         """Note which full subscribers are fed. Runs before the delivery, which may change who is full."""
         for topic, _, _, _ in spans:
             self._bus.credits.note_topic(topic)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
+from raceway.broker.places import rows_of
 from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, TrimmedError, UnavailableError, UnknownTopicError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import Batch
+from raceway.model.intents import reading as intents
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.reading import (
-    END,
-    FIRST,
-    Follow,
-    Gap,
-    Located,
-    LocateTopic,
-    ReadRows,
-    ReadTopic,
-    TopicRead,
-    Unfollow,
-)
 from raceway.model.security import Principal
 from raceway.model.topics import canonical_name, parse_namespaced_topic
 
@@ -54,23 +44,23 @@ class Reading:
         self._bus, self._journal = bus, bus.journal
         self._followed: dict[tuple[Peer, str], FollowedTopic] = {}
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
-            LocateTopic: self.locate,
-            ReadTopic: self.read,
-            ReadRows: self.read_rows,
-            Follow: self.follow,
-            Unfollow: self.unfollow,
+            intents.LocateTopic: self.locate,
+            intents.ReadTopic: self.read,
+            intents.ReadRows: self.read_rows,
+            intents.Follow: self.follow,
+            intents.Unfollow: self.unfollow,
         }
 
     # ---- intents -----------------------------------------------------------------------------------------------------
 
-    def locate(self, peer: Peer, call: LocateTopic) -> Located:
+    def locate(self, peer: Peer, call: intents.LocateTopic) -> intents.Located:
         """Raises NameInvalidError, ForbiddenError, UnknownTopicError, MalformedError."""
         topics = self.readable(peer.principal, call.topic, peer.network if call.creates else None)
-        return Located(tuple(topic.name for topic in topics), tuple(self.positions(topics, call.start)))
+        return intents.Located(tuple(topic.name for topic in topics), tuple(self.positions(topics, call.start)))
 
-    def read(self, peer: Peer, call: ReadTopic) -> Steps[TopicRead]:
+    def read(self, peer: Peer, call: intents.ReadTopic) -> Steps[intents.TopicRead]:
         """Raises as `locate`, and TrimmedError. Rows that cannot be found up to the end after a commit are lost."""
         topics = self.readable(peer.principal, call.topic)
         begin = self.positions(topics, call.start)
@@ -84,11 +74,11 @@ class Reading:
             if not found:
                 ends = [min(pair) for pair in zip(ends, self._ends(topics), strict=True)]
                 places = list(zip(topics, begin, ends, strict=True))
-                gaps = [Gap(topic.name, first, end) for topic, first, end in places if first < end]
+                gaps = [intents.Gap(topic.name, first, end) for topic, first, end in places if first < end]
                 following = [max(first, end) for _, first, end in places]
-        return TopicRead(begin, following, self._ends(topics), found, gaps)
+        return intents.TopicRead(begin, following, self._ends(topics), found, gaps)
 
-    def read_rows(self, peer: Peer, call: ReadRows) -> Steps[list[dict[str, Any]]]:
+    def read_rows(self, peer: Peer, call: intents.ReadRows) -> Steps[list[dict[str, Any]]]:
         """Raises ForbiddenError, TrimmedError."""
         self._bus.security.check(peer.principal, "Consume", call.topic)
         work = self._bus.aside(partial(read_rows, self._journal, call.topic, call.offset, call.limit, call.max_bytes))
@@ -99,7 +89,7 @@ class Reading:
             rows = yield work
         return rows
 
-    def follow(self, peer: Peer, call: Follow) -> int:
+    def follow(self, peer: Peer, call: intents.Follow) -> int:
         """Raises ForbiddenError."""
         self._bus.security.check(peer.principal, "Consume", call.topic)
         topic = self._bus.topics.own(call.topic)
@@ -107,7 +97,7 @@ class Reading:
         self._bus.readers.add(topic, followed)
         return self._journal.offsets(topic.name)[1]
 
-    def unfollow(self, peer: Peer, call: Unfollow) -> Done:
+    def unfollow(self, peer: Peer, call: intents.Unfollow) -> Done:
         followed = self._followed.pop((peer, call.topic))
         followed.closed = True
         self._bus.readers.remove(followed.topic, followed)
@@ -132,9 +122,9 @@ class Reading:
     def positions(self, topics: Sequence[Topic], text: str) -> list[int]:
         """Parse a position: `first`, `end`, or an offset for each topic. Raises MalformedError."""
         ranges = [self._journal.offsets(topic.name) for topic in topics]
-        if text == FIRST:
+        if text == intents.FIRST:
             return [first for first, _ in ranges]
-        if text == END:
+        if text == intents.END:
             return [end for _, end in ranges]
         parts = text.split(",")
         if len(parts) != len(topics) or not all(
@@ -142,12 +132,14 @@ class Reading:
         ):
             several = f"{len(topics)} offsets separated by commas, one for each partition"
             offsets = "an offset" if len(topics) == 1 else several
-            raise MalformedError(f"a position is `{FIRST}`, `{END}` or {offsets}, not {text[:100]!r}")
+            raise MalformedError(f"a position is `{intents.FIRST}`, `{intents.END}` or {offsets}, not {text[:100]!r}")
         return [min(int(part), end) for part, (_, end) in zip(parts, ranges, strict=True)]
 
-    def find_gaps(self, topics: Sequence[Topic], begin: Sequence[int]) -> Steps[list[Gap]]:
+    def find_gaps(self, topics: Sequence[Topic], begin: Sequence[int]) -> Steps[list[intents.Gap]]:
         """Return the gaps between a position and the end, at most MOST_GAPS."""
-        found: list[Gap] = yield self._bus.aside(partial(_gaps, self._journal, topics, begin, self._ends(topics)))
+        found: list[intents.Gap] = yield self._bus.aside(
+            partial(_gaps, self._journal, topics, begin, self._ends(topics))
+        )
         return found
 
     def _ends(self, topics: Sequence[Topic]) -> list[int]:
@@ -170,24 +162,23 @@ def topic_name(bus: Bus, text: str) -> str:
 
 def read_rows(journal: Journal, topic: str, offset: int, limit: int, max_bytes: int) -> list[dict[str, Any]]:
     """Read committed rows of one topic within limits, at least one if there is one. Raises TrimmedError."""
-    batches = journal.read_topic(topic, offset, limit, max_bytes)
-    return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+    return rows_of(journal.read_topic(topic, offset, limit, max_bytes))
 
 
-def _gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
+def _gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[intents.Gap]:
     """Yield the gaps before and between rows from `begin` on: offsets are dense otherwise."""
     for row in rows:
         if row["offset"] > begin:
-            yield Gap(topic.name, begin, row["offset"])
+            yield intents.Gap(topic.name, begin, row["offset"])
         begin = row["offset"] + 1
 
 
 def _read(
     journal: Journal, topics: Sequence[Topic], begin: Sequence[int], limit: int, max_bytes: int
-) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
+) -> tuple[list[dict[str, Any]], list[int], list[intents.Gap]]:
     """Return rows, the next position, and gaps. Raises TrimmedError."""
     found: list[dict[str, Any]] = []
-    gaps: list[Gap] = []
+    gaps: list[intents.Gap] = []
     following = list(begin)
     for number, topic in enumerate(topics):
         size = sum(len(row["payload"] or b"") for row in found)
@@ -201,16 +192,15 @@ def _read(
     return found, following, gaps
 
 
-def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[Gap]:
-    found: list[Gap] = []
+def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[intents.Gap]:
+    found: list[intents.Gap] = []
     for topic, offset, end in zip(topics, begin, ends, strict=True):
         while offset < end and len(found) < MOST_GAPS:
             try:
-                batches = list(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
+                rows = rows_of(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
             except TrimmedError as error:
                 offset = error.first
                 continue
-            rows = [row for rows in batches for row in rows.to_pylist()]
             if not rows:
                 break  # not committed yet, or lost: a reader that reaches it reports it
             found += _gaps_in(topic, offset, rows)

@@ -78,10 +78,6 @@ def without(spans: list[RowSpan], gone: Container[int]) -> list[RowSpan]:
     return left
 
 
-def refused_rows(refused: Refused) -> set[int]:
-    return {row for start, stop, _ in refused for row in range(start, stop)}
-
-
 def over_partitions(spans: list[RowSpan], batch: Batch, producer: bytes) -> list[RowSpan]:
     """Assign rows of a partitioned topic to partitions, by routing key or by sender."""
     if not any(span.topic.partitions for span in spans):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
-from raceway.model.intents.kinds import Done, Outcome
+from raceway.model.intents.kinds import Done
 from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 
 
@@ -15,7 +12,7 @@ class CalledServices:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Outcome]]:
+    def calls(self) -> dict[type, IntentHandler]:
         """Return the handlers of its intents."""
         return {
             AttachService: self._attach,
@@ -26,13 +23,13 @@ class CalledServices:
 
     def _attach(self, peer: Peer, call: AttachService) -> Done:
         if call.kind == "request":
-            self._bus.peers.add(peer)
+            self._bus.peers[peer.id] = peer
         self._bus.routing.subscribe(peer, call.kind, call.topic, 0)
         self._changed()
         return Done()
 
     def _detach(self, peer: Peer, call: DetachService) -> Done:
-        self._bus.peers.remove(peer)
+        self._bus.peers.pop(peer.id, None)
         self._bus.routing.remove(peer)
         self._changed()
         return Done()

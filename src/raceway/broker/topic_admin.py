@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.producers import Producers
@@ -21,8 +21,8 @@ from raceway.model.intents.topics import (
     SetLimits,
     SetTopicSchema,
 )
-from raceway.model.subscriptions import Policies, TopicRow
-from raceway.model.topics import is_reserved, namespace_of, parse_namespace, refuse_reserved
+from raceway.model.subscriptions import TopicRow
+from raceway.model.topics import is_reserved, namespace_of, refuse_reserved
 
 
 class TopicAdministration:
@@ -40,50 +40,14 @@ class TopicAdministration:
 
     def calls(self) -> dict[type, IntentHandler]:
         calls: dict[type, Callable[[Any], None]] = {
-            CreateNamespace: lambda call: self.create_namespace(call.name),
-            DeleteNamespace: lambda call: self.delete_namespace(call.name),
-            SetLimits: lambda call: self.set_policies(call.scope, call.name, call.policies),
+            CreateNamespace: lambda call: self._records.create_namespace(call.name),
+            DeleteNamespace: lambda call: self._records.delete_namespace(call.name),
+            SetLimits: lambda call: self._records.set_policies(call.scope, call.name, call.policies),
             CreateTopic: self._create,
             SetTopicSchema: self._set_schema,
             DeleteTopic: lambda call: self.delete_topic(call.name),
         }
         return {kind: self._bus.changing(work) for kind, work in calls.items()}
-
-    # ---- namespaces --------------------------------------------------------------------------------------------------
-
-    def namespaces(self) -> list[str]:
-        return sorted(self._records.namespaces)
-
-    def create_namespace(self, name: str) -> None:
-        """Create a namespace. Raises NameInvalidError, TopicKindError."""
-        self._records.create_namespace(parse_namespace(name))
-
-    def delete_namespace(self, name: str) -> None:
-        """Delete an empty namespace. Raises UnknownNamespaceError, InUseError."""
-        self._records.delete_namespace(name)
-
-    def policies(self, namespace: str) -> Policies:
-        """Return the policies of a namespace. Raises UnknownNamespaceError."""
-        return self._records.namespace_policies(namespace)
-
-    def topic_policies(self, name: str) -> Policies:
-        """Return the policies of a topic. Raises UnknownTopicError."""
-        return self._records.policies(self._records.topic(name))
-
-    def set_policies(self, scope: Literal["namespace", "topic"], name: str, policies: Policies) -> None:
-        """Set the policies of a namespace or topic. Raises UnknownNamespaceError, UnknownTopicError,
-        InvalidValueError."""
-        if scope == "namespace":
-            self._records.set_namespace_policies(name, policies)
-        else:
-            for topic in self._records.parts(name):
-                self._records.set_topic_policies(topic, policies)
-
-    # ---- topics ------------------------------------------------------------------------------------------------------
-
-    def look_up(self, name: str) -> bool:
-        """Return whether the topic exists, itself or as partitions."""
-        return bool(self._records.partitions(name))
 
     def partitions(self, name: str) -> list[str]:
         """Return the names of the partitions by number; of the topic itself if it has none; empty if it is unknown."""
@@ -162,7 +126,7 @@ class TopicAdministration:
 
     def topics(self, namespace: str | None = None) -> list[TopicRow]:
         """Return topics sorted by name; each partition is listed as a topic. Raises UnknownNamespaceError."""
-        if namespace is not None and namespace not in self._records.namespaces:
+        if namespace is not None and namespace not in self._records.namespaces():
             raise UnknownNamespaceError(namespace)
         rows = [
             self._row(topic)

@@ -13,24 +13,15 @@ exist until a row after that offset, or its creation, brings it back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
-from raceway import config
+from raceway import errors
 from raceway.broker.bus import Bus
 from raceway.broker.topics import Topic
-from raceway.errors import (
-    InUseError,
-    InvalidValueError,
-    MismatchError,
-    TopicKindError,
-    UnavailableError,
-    UnknownNamespaceError,
-    UnknownTopicError,
-)
 from raceway.model.subscriptions import Policies
-from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, refuse_reserved
+from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, parse_namespace, refuse_reserved
 
 TOPICS, NAMESPACES = "topics", "namespaces"
 SYSTEM_NAMESPACE = "system"
@@ -66,8 +57,8 @@ def partition_of(name: str) -> tuple[str, int] | None:
 
 
 class TopicRecords:
-    def __init__(self, bus: Bus, limits: config.TopicLimits) -> None:
-        self._bus = bus
+    def __init__(self, bus: Bus) -> None:
+        self._bus, limits = bus, bus.settings.subscriptions.limits
         self._widest = Policies(**{name: getattr(limits, name) for name in Policies.__struct_fields__})
         self._records: dict[str, TopicRecord] = {}
         self._namespaces = {DEFAULT_NAMESPACE: NamespaceRecord(), SYSTEM_NAMESPACE: NamespaceRecord()}
@@ -102,14 +93,14 @@ class TopicRecords:
         """Return the topic of exactly this name. Raises UnknownTopicError, also for the base of partitions."""
         topic = self.maybe_topic(name)
         if topic is None:
-            raise UnknownTopicError(name)
+            raise errors.UnknownTopicError(name)
         return topic
 
     def parts(self, name: str) -> tuple[Topic, ...]:
         """Return the partitions by number, or the topic itself if it has none. Raises UnknownTopicError."""
         topics = self.partitions(name)
         if not topics:
-            raise UnknownTopicError(name)
+            raise errors.UnknownTopicError(name)
         return topics
 
     def reliable(self, topic: Topic) -> bool | None:
@@ -124,14 +115,14 @@ class TopicRecords:
         refuse_reserved(name)
         namespace = namespace_of(name)
         if namespace not in self._namespaces:
-            raise UnknownNamespaceError(namespace)
+            raise errors.UnknownNamespaceError(namespace)
         known = self._bus.topics.maybe_exact(name)
         if known is not None and known.partitions:
-            raise TopicKindError(name, known.partitions[0].name)
+            raise errors.TopicKindError(name, known.partitions[0].name)
         self._check_partition(name)
         settled = None if known is None else self.reliable(known)
         if settled is not None and settled != reliable:
-            raise MismatchError(f"the dispatch strategy of {name!r}", _strategy(settled), _strategy(reliable))
+            raise errors.MismatchError(f"the dispatch strategy of {name!r}", _strategy(settled), _strategy(reliable))
         return known
 
     def _check_partition(self, name: str) -> None:
@@ -141,14 +132,14 @@ class TopicRecords:
         base, number = found
         plain = self.maybe_topic(base)
         if plain is not None:
-            raise TopicKindError(name, base)
+            raise errors.TopicKindError(name, base)
         if number >= MAX_PARTITIONS:
-            raise InvalidValueError(name, f"a topic can have at most {MAX_PARTITIONS} partitions")
+            raise errors.InvalidValueError(name, f"a topic can have at most {MAX_PARTITIONS} partitions")
         siblings = self._partitions.get(base)
         if siblings and number not in siblings:
             fixed = self._records[next(iter(siblings.values())).name].fixed
             if fixed:
-                raise MismatchError(f"the number of partitions of {base!r}", str(fixed), f"more than {number}")
+                raise errors.MismatchError(f"the number of partitions of {base!r}", str(fixed), f"more than {number}")
 
     def settle(self, name: str, reliable: bool, fixed: int = 0, maker: str = "") -> Topic:
         """Return the topic with this strategy, created if it is new, after `check`. Raises errors of names."""
@@ -165,7 +156,7 @@ class TopicRecords:
             self._keep(name, msgspec.structs.replace(
                 record, reliable=reliable, base=base, fixed=fixed, made_ms=made_ms, deleted=None
             ))  # fmt: skip
-        except UnavailableError:
+        except errors.UnavailableError:
             for topic in made:
                 topics.forget(topic)
             raise
@@ -179,7 +170,7 @@ class TopicRecords:
         Raises UnknownTopicError without `auto_create`, UnavailableError, errors of names.
         """
         if not self._bus.settings.subscriptions.auto_create:
-            raise UnknownTopicError(name)
+            raise errors.UnknownTopicError(name)
         self.check(name, True)
         self._bus.journal.check_writable()
         return self.settle(name, True)
@@ -200,12 +191,6 @@ class TopicRecords:
         self._bus.routing.renamed(topic)
         if record.base:
             self._leave_base(topic, record.base)
-
-    def in_namespace(self, namespace: str) -> Iterator[Topic]:
-        """Yield the topics of a namespace, without bases."""
-        for topic in self._bus.topics:
-            if not topic.partitions and namespace_of(topic.name) == namespace:
-                yield topic
 
     def _join_partition(self, topic: Topic, base: str) -> None:
         numbers = self._partitions.setdefault(base, {})
@@ -232,14 +217,14 @@ class TopicRecords:
 
     # ---- namespaces and limits ---------------------------------------------------------------------------------------
 
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        return tuple(self._namespaces)
+    def namespaces(self) -> list[str]:
+        return sorted(self._namespaces)
 
     def create_namespace(self, name: str) -> None:
-        """Create a namespace. Raises TopicKindError if it exists, NameReservedError."""
+        """Create a namespace. Raises TopicKindError if it exists, NameInvalidError, NameReservedError."""
+        name = parse_namespace(name)
         if name in self._namespaces:
-            raise TopicKindError(name, name)
+            raise errors.TopicKindError(name, name)
         refuse_reserved(f"/{name}/")
         self._keep_namespace(name, NamespaceRecord(made_ms=self._bus.clock_us() // 1000))
 
@@ -247,9 +232,9 @@ class TopicRecords:
         """Delete a namespace. Raises UnknownNamespaceError, or InUseError unless it is empty."""
         self._find_namespace(name)
         if name in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
-            raise InUseError(f"namespace {name!r}", "the broker itself")
-        if any(self.in_namespace(name)):
-            raise InUseError(f"namespace {name!r}", "it has topics")
+            raise errors.InUseError(f"namespace {name!r}", "the broker itself")
+        if any(namespace_of(topic.name) == name and not topic.partitions for topic in self._bus.topics):
+            raise errors.InUseError(f"namespace {name!r}", "it has topics")
         self._bus.set_state(NAMESPACES, name, None)
         del self._namespaces[name]
         self._note_limits()
@@ -267,22 +252,27 @@ class TopicRecords:
             found = self._policies[topic.name] = own.within(namespace.policies.within(self._widest))
         return found
 
-    def set_topic_policies(self, topic: Topic, policies: Policies) -> None:
-        """Set the policies of a topic. Raises InvalidValueError."""
-        policies.check()
-        self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
-        self._note_limits()
+    def topic_policies(self, name: str) -> Policies:
+        """Return the effective policies of a topic. Raises UnknownTopicError."""
+        return self.policies(self.topic(name))
 
-    def set_namespace_policies(self, name: str, policies: Policies) -> None:
-        """Set the policies of a namespace. Raises UnknownNamespaceError, InvalidValueError."""
+    def set_policies(self, scope: Literal["namespace", "topic"], name: str, policies: Policies) -> None:
+        """Set the policies of a namespace, or of a topic and its partitions.
+
+        Raises UnknownNamespaceError, UnknownTopicError, InvalidValueError.
+        """
+        topics = self.parts(name) if scope == "topic" else ()
         policies.check()
-        self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
+        if scope == "namespace":
+            self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
+        for topic in topics:
+            self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
         self._note_limits()
 
     def _find_namespace(self, name: str) -> NamespaceRecord:
         record = self._namespaces.get(name)
         if record is None:
-            raise UnknownNamespaceError(name)
+            raise errors.UnknownNamespaceError(name)
         return record
 
     def _keep_namespace(self, name: str, record: NamespaceRecord) -> None:

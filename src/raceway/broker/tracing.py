@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from raceway.model.envelope import Batch, Hop, encode_hops
+from raceway.model.envelope import Batch, Hop, encode_json
 from raceway.net.ids import random_id
 
 # Rows whose masked ids are remembered. Enough for minutes of chained calls; about 20 MB when full.
@@ -34,9 +34,7 @@ def mint_batch(count: int) -> list[bytes]:
 def answer_hop(requester: str, responder: str, message_id: bytes, times_us: tuple[int, ...]) -> bytes:
     """Encode the hop of an answered request: accepted, forwarded, answered, by the broker's clock."""
     hop = Hop(sid=requester, rid=responder, mid=message_id.decode(), tms=tuple([time // 1000 for time in times_us]))
-    encoded = encode_hops((hop,))
-    assert encoded is not None
-    return encoded
+    return encode_json((hop,))
 
 
 class Chains:

@@ -155,16 +155,11 @@ class PatternTrie(Generic[V]):
         if value not in path[-1].values:
             return False
         del path[-1].values[value]
-        self._prune(path, levels)
-        return True
-
-    @staticmethod
-    def _prune(path: list[_TrieNode[V]], levels: list[str]) -> None:
-        """Remove empty nodes from the end of a path."""
-        # Otherwise subscribing to ever new names would fill the memory.
+        # Empty nodes go too. Otherwise subscribing to ever new names would fill the memory.
         while levels and not path[-1].values and not path[-1].children:
             path.pop()
             del path[-1].children[levels.pop()]
+        return True
 
     def find(self, topic: str) -> list[V]:
         """Return the values of all patterns that match a topic; a value is repeated for each of its patterns."""

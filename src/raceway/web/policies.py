@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from raceway.broker.door import Door
 from raceway.errors import InvalidValueError
-from raceway.model.intents.administration import DeliverySettings, ReadDelivery, ReadLimits, ResetDelivery, SetDelivery
+from raceway.model.intents.administration import DeliverySettings, ResetDelivery, SetDelivery
 from raceway.model.intents.topics import SetLimits
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies, SubscriptionType
 from raceway.web.answers import principal_of
@@ -90,9 +90,9 @@ class PolicyRoutes(Routes):
     # ---- limits of namespaces and topics -----------------------------------------------------------------------------
 
     @get(NAMESPACE, LOOKUP, "topics")
-    async def namespace(self, request: Request, name: str) -> ShownPolicies:
+    async def namespace(self, name: str) -> ShownPolicies:
         """Limits of a namespace."""
-        return await self._limits(request, "namespace", name)
+        return self._limits("namespace", name)
 
     @put(NAMESPACE, MANAGE_BROKER, "topics", body=Policies)
     async def limit_namespace(self, request: Request, name: str) -> ShownPolicies:
@@ -100,30 +100,32 @@ class PolicyRoutes(Routes):
         return await self._limit(request, "namespace", name)
 
     @get(TOPIC, LOOKUP, "topics")
-    async def topic(self, request: Request, name: str) -> ShownPolicies:
+    async def topic(self, name: str) -> ShownPolicies:
         """Limits of a topic."""
-        return await self._limits(request, "topic", name)
+        return self._limits("topic", name)
 
     @put(TOPIC, MANAGE_BROKER, "topics", body=Policies)
     async def limit_topic(self, request: Request, name: str) -> ShownPolicies:
         """Set limits of a topic."""
         return await self._limit(request, "topic", name)
 
-    async def _limits(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
-        found = await ask(self._door, request, ReadLimits(scope, name))
+    def _limits(self, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
+        view = self._door.view.administration
+        found = view.policies(name) if scope == "namespace" else view.topic_policies(name)
         return ShownPolicies(**msgspec.structs.asdict(found))
 
     async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
         policies = _policies(await read_json(request))
         await ask(self._door, request, SetLimits(scope, name, policies))
-        return await self._limits(request, scope, name)
+        return self._limits(scope, name)
 
     # ---- delivery of subscriptions -----------------------------------------------------------------------------------
 
     @get(SUBSCRIPTION, LOOKUP, "topics")
-    async def delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
+    async def delivery(self, query: PolicyQuery) -> DeliveryPolicy:
         """Failure policy of a subscription, and messages in flight per consumer."""
-        return _shown(query.name, await ask(self._door, request, ReadDelivery(query.topic, query.name)))
+        view = self._door.view
+        return _shown(query.name, view.administration.delivery(view.topics.canonical(query.topic), query.name))
 
     @put(SUBSCRIPTION, MANAGE_TOPIC, "topics", body=WantedPolicy)
     async def set_delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:

@@ -21,9 +21,8 @@ from raceway.broker.door import Door
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
-from raceway.model.intents.batches import Publish, Taken
+from raceway.model.intents.batches import BatchOutcome, Publish, Taken
 from raceway.model.intents.batches import Request as Ask
-from raceway.model.intents.unions import BatchOutcome
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.net.ids import random_id

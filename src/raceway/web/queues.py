@@ -15,7 +15,10 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway.broker.door import Door
-from raceway.model.intents.administration import AddQueue, PeekQueue, PurgeQueue
+from raceway.model.intents.administration import PeekQueue, PurgeQueue
+from raceway.model.intents.queues import CreateQueue
+from raceway.model.subscriptions import parse_start
+from raceway.web.answers import principal_of
 from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body
 from raceway.web.peer import ask
@@ -79,7 +82,9 @@ class QueueRoutes(Routes):
     async def create(self, request: Request) -> Answered[MadeQueue]:
         """Create a queue that starts at a position."""
         sent = await read_body(request, NewQueue)
-        done = await ask(self._door, request, AddQueue(sent.name, str(sent.start), sent.token))
+        start, maker = parse_start(str(sent.start)), str(principal_of(request))
+        wanted = CreateQueue(sent.name, token=sent.token, start=start, maker=maker)
+        done = await ask(self._door, request, wanted)
         return Answered(MadeQueue(sent.name, done.changed), 201 if done.changed else 200)
 
     @get(MESSAGES, CONSUME_ALL, "queues")

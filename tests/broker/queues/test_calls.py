@@ -8,6 +8,7 @@ import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.queues.consumer import QueueConsumer
 from raceway.errors import (
     ForbiddenError,
@@ -223,11 +224,12 @@ def test_a_request_of_another_wire_is_delivered_under_a_name_made_for_it(bench: 
 def test_a_queue_is_created_once_and_goes_with_its_peer_if_temporary(bench: QueueBench) -> None:
     peer = bench.peer()
     create = CreateQueue("mine", MQ | TEMP, maker="127.0.0.1:9", credential=Credential(None))
-    assert bench.broker.perform(peer, create) == Done()
-    assert bench.broker.perform(peer, create) == Done(changed=False)
-    with pytest.raises(QueueKindError):
-        bench.broker.perform(peer, CreateQueue("mine", 2))
-    bench.broker.perform(peer, CreateQueue("stays", MQ, start=Start("first")))
+    door, outcomes = Door(bench.broker), list[Any]()
+    for call in (create, create, CreateQueue("mine", 2), CreateQueue("stays", MQ, start=Start("first"))):
+        door.perform(peer, call, outcomes.append)
+        bench.settle()
+    assert outcomes[:2] == [Done(), Done(changed=False)]
+    assert isinstance(outcomes[2], QueueKindError)
     bench.leave(peer)
     assert [name for name, _, _ in bench.broker.queues] == ["q", "stays"]
 

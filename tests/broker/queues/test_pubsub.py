@@ -83,7 +83,7 @@ def test_topics_add_up_on_a_connection_and_arming_again_needs_none(bench: QueueB
         tick(bench, topic, topic.encode())
     bench.arm(peer, "ticks")
     assert peer.payloads == [b"1", b"b", b"a"]
-    assert queue(bench).topics_of(peer) == ["a", "b"]
+    assert sorted(queue(bench).consumers[peer].topics) == ["a", "b"]
 
 
 def test_a_message_of_another_wire_has_its_canonical_name_as_topic(bench: QueueBench) -> None:
@@ -124,12 +124,12 @@ def test_one_consume_is_one_delivery_and_the_rest_waits(bench: QueueBench) -> No
 def test_a_window_is_that_many_deliveries(bench: QueueBench) -> None:
     peer = subscriber(bench, "hk", window=2)
     tick(bench, "hk", b"0")
-    assert queue(bench).is_armed(peer)
+    assert queue(bench).consumers[peer].window
     tick(bench, "hk", b"1", b"2")
-    assert (peer.payloads, queue(bench).is_armed(peer)) == ([b"0", b"1"], False)
+    assert (peer.payloads, bool(queue(bench).consumers[peer].window)) == ([b"0", b"1"], False)
     bench.arm(peer, "ticks", window=-1)
     tick(bench, "hk", *numbered(3, 20))
-    assert (peer.payloads, queue(bench).is_armed(peer)) == (numbered(0, 23), True)
+    assert (peer.payloads, bool(queue(bench).consumers[peer].window)) == (numbered(0, 23), True)
 
 
 def test_what_waits_goes_with_the_connection_and_there_is_no_history(bench: QueueBench) -> None:
@@ -271,4 +271,4 @@ def test_the_topics_one_consumer_gathers_have_a_limit_and_what_it_had_goes_on() 
     with pytest.raises(TooLargeError, match="13 bytes is over the limit of 10"):
         bench.arm(peer, "ticks", b"t", "hk sse szse4444", -1)
     bench.arm(peer, "ticks", b"t", "hk nyse", -1)
-    assert queue(bench).topics_of(peer) == ["hk", "nyse", "sse"]
+    assert sorted(queue(bench).consumers[peer].topics) == ["hk", "nyse", "sse"]

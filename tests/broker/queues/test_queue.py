@@ -103,7 +103,7 @@ def test_a_window_is_that_many_deliveries_in_turns_with_others(bench: QueueBench
     assert two.payloads == [b"0", b"2"]
     assert endless.payloads == [b"1", b"3", b"4", b"5"]
     queue = bench.queue()
-    assert (queue.is_armed(two), queue.is_armed(endless)) == (False, True)
+    assert (queue.consumers[two].window, queue.consumers[endless].window) == (0, -1)
 
 
 def test_a_consumer_that_leaves_is_forgotten_and_loses_nothing(bench: QueueBench) -> None:

@@ -24,6 +24,7 @@ from raceway.errors import (
     SchemaReferenceError,
     UnknownSchemaError,
 )
+from raceway.model.intents.schemas import CheckSchema, RegisterSchema
 from raceway.model.schemas import SchemaReference
 from raceway.schema.reading import read_definition
 from tests.rigs.doubles import Bench
@@ -45,7 +46,7 @@ def restarted(bench: Bench) -> Broker:
 
 
 def register(bench: Bench, subject: str, definition: bytes = V1, **notes: Any) -> tuple[int, int, bool]:
-    version, is_new = bench.broker.schemas.register(subject, "json_schema", definition, **notes)
+    version, is_new = bench.broker.schemas.register(RegisterSchema(subject, "json_schema", definition, **notes))
     return version.schema_id, version.version, is_new
 
 
@@ -66,7 +67,7 @@ def test_every_definition_has_one_number_in_the_rest_form(bench: Bench) -> None:
         [("users", 2)],
         [],
     ]
-    one = bench.broker.schemas.maybe_registered(1, "users")
+    one = bench.broker.schemas.known.maybe_registered(1, "users")
     assert one is not None
     assert one.subject == "users"
 
@@ -116,14 +117,14 @@ def test_deleting_for_good_frees_the_version_and_the_number_stays_taken(bench: B
     register(bench, "orders")
     register(bench, "orders", V2)
     with pytest.raises(SchemaDeletionError):
-        schemas.forget_version("orders", 2)
+        schemas.delete_version("orders", 2, permanent=True)
     schemas.delete_version("orders", 2)
     with pytest.raises(SchemaDeletionError):
         schemas.delete_version("orders", 2)
-    schemas.forget_version("orders", 2)
-    assert schemas.maybe_registered(2) is None
+    schemas.delete_version("orders", 2, permanent=True)
+    assert schemas.known.maybe_registered(2) is None
     again = restarted(bench).schemas
-    version, _ = again.register("orders", "json", V2)
+    version, _ = again.register(RegisterSchema("orders", "json", V2))
     assert (version.version, version.registry_id) == (2, 3)
 
 
@@ -138,9 +139,9 @@ def test_a_subject_is_deleted_whole_with_what_was_set_for_it(bench: Bench) -> No
     assert [(row.subject, row.deleted) for row in schemas.subjects(deleted=True)] == [("orders", True)]
     with pytest.raises(SchemaDeletionError):
         schemas.delete_subject("orders")
-    assert schemas.forget_subject("orders") == [1, 2]
+    assert schemas.delete_subject("orders", permanent=True) == [1, 2]
     with pytest.raises(UnknownSchemaError):
-        schemas.forget_subject("orders")
+        schemas.delete_subject("orders", permanent=True)
 
 
 def test_subjects_that_share_a_definition_are_kept_and_deleted_each_for_itself(bench: Bench) -> None:
@@ -148,12 +149,12 @@ def test_subjects_that_share_a_definition_are_kept_and_deleted_each_for_itself(b
         register(bench, subject)
     schemas = bench.broker.schemas
     schemas.delete_subject("a")
-    schemas.forget_subject("a")
+    schemas.delete_subject("a", permanent=True)
     register(bench, "d")
     again = restarted(bench).schemas
     assert [each.subject for each in again.registered(1)] == ["b", "c", "d"]
     again.delete_subject("b")
-    again.forget_subject("b")
+    again.delete_subject("b", permanent=True)
     bench.loop.settle()
     assert [each.subject for each in restarted(bench).schemas.registered(1, deleted=True)] == ["c", "d"]
 
@@ -171,7 +172,7 @@ def test_journals_of_former_releases_have_two_numbers_for_one_definition_and_kee
     bench.broker.set_state("registry", "counters", {"schema_id": 2, "registry_id": 2})
     again = restarted(bench).schemas
     assert [[each.subject for each in again.registered(number)] for number in (1, 2)] == [["orders"], ["users"]]
-    assert again.register("third", "json", V1)[0].registry_id == 1
+    assert again.register(RegisterSchema("third", "json", V1))[0].registry_id == 1
     again.delete_version("users", 1)
     assert [each.subject for each in restarted(bench).schemas.registered(2, deleted=True)] == ["users"]
 
@@ -191,10 +192,12 @@ def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> N
     schemas = bench.broker.schemas
     register(bench, "leaf", b'{"type": "integer"}')
     register(bench, "middle", using("leaf.json"), references=(ref("leaf.json", "leaf"),))
-    top, _ = schemas.register("top", "json", using("middle.json"), references=(ref("middle.json", "middle", -1),))
+    top, _ = schemas.register(
+        RegisterSchema("top", "json", using("middle.json"), references=(ref("middle.json", "middle", -1),))
+    )
     assert top.references == (ref("middle.json", "middle", 1),)
     for registry in (schemas, restarted(bench).schemas):
-        check = registry.ready(registry.latest("top"))
+        check = registry.known.ready(registry.latest("top"))
         assert check.maybe_fault(b'{"middle.json": {"leaf.json": 1}}') is None
         assert check.maybe_fault(b'{"middle.json": {"leaf.json": "x"}}') is not None
         with pytest.raises(SchemaInUseError):
@@ -202,32 +205,34 @@ def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> N
     schemas.delete_subject("top")
     schemas.delete_subject("middle")
     with pytest.raises(SchemaInUseError):  # `top` is deleted, but what was written with it can still be read
-        schemas.forget_subject("middle")
-    assert schemas.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
-    schemas.forget_subject("top")
-    assert schemas.forget_subject("middle") == [1]
+        schemas.delete_subject("middle", permanent=True)
+    assert schemas.known.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
+    schemas.delete_subject("top", permanent=True)
+    assert schemas.delete_subject("middle", permanent=True) == [1]
 
 
 def test_references_are_part_of_what_a_definition_is(bench: Bench) -> None:
     register(bench, "a", b'{"type": "integer"}')
     register(bench, "b", b'{"type": "string"}')
-    first, _ = bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "a"),))
-    same, is_new = bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "a"),))
+    first, _ = bench.broker.schemas.register(RegisterSchema("s", "json", using("x"), references=(ref("x", "a"),)))
+    same, is_new = bench.broker.schemas.register(RegisterSchema("s", "json", using("x"), references=(ref("x", "a"),)))
     assert (same.registry_id, is_new) == (first.registry_id, False)
     with pytest.raises(SchemaIncompatibleError):
-        bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "b"),))
-    other, is_new = bench.broker.schemas.register("other", "json", using("x"), references=(ref("x", "b"),))
+        bench.broker.schemas.register(RegisterSchema("s", "json", using("x"), references=(ref("x", "b"),)))
+    other, is_new = bench.broker.schemas.register(
+        RegisterSchema("other", "json", using("x"), references=(ref("x", "b"),))
+    )
     assert (other.registry_id != first.registry_id, is_new) == (True, True)
 
 
 def test_a_version_that_deleted_ones_refer_to_comes_back_under_its_number(bench: Bench) -> None:
     schemas = bench.broker.schemas
     register(bench, "leaf")
-    schemas.register("top", "json", using("x"), references=(ref("x", "leaf"),))
+    schemas.register(RegisterSchema("top", "json", using("x"), references=(ref("x", "leaf"),)))
     schemas.delete_subject("top")
     schemas.delete_subject("leaf")
     with pytest.raises(SchemaInvalidError):
-        schemas.register("other", "json", using("x"), references=(ref("x", "leaf"),))
+        schemas.register(RegisterSchema("other", "json", using("x"), references=(ref("x", "leaf"),)))
     assert register(bench, "leaf") == (1, 1, True)
 
 
@@ -246,7 +251,7 @@ def test_references_that_cannot_be_followed_are_refused(
     register(bench, "leaf")
     register(bench, "leaf", V2)
     with pytest.raises(SchemaInvalidError, match=words):
-        bench.broker.schemas.register("s", "json", b"{}", references=references)
+        bench.broker.schemas.register(RegisterSchema("s", "json", b"{}", references=references))
 
 
 def test_how_far_references_lead_and_how_much_they_bring_along_is_bounded() -> None:
@@ -263,7 +268,7 @@ def test_how_far_references_lead_and_how_much_they_bring_along_is_bounded() -> N
         add(MAX_DEPTH + 1)
     register(bench, "large", b"{}" + b" " * 4000)
     with pytest.raises(SchemaInvalidError, match="referenced_bytes"):
-        bench.broker.schemas.register("s", "json", using("l"), references=(ref("l", "large"),))
+        bench.broker.schemas.register(RegisterSchema("s", "json", using("l"), references=(ref("l", "large"),)))
 
 
 # ---- levels and modes -----------------------------------------------------------------------------------------------
@@ -276,8 +281,8 @@ def test_a_transitive_mode_looks_at_every_version(bench: Bench) -> None:
     schemas = bench.broker.schemas
     register(bench, "s", members(a="integer"))
     register(bench, "s", members())
-    assert schemas.check("s", "json", members(a="string")) == []
-    assert schemas.check("s", "json", members(a="string"), "backward_transitive") != []
+    assert schemas.check(CheckSchema("s", "json", members(a="string"))) == []
+    assert schemas.check(CheckSchema("s", "json", members(a="string"), mode="backward_transitive")) != []
     schemas.set_mode("s", "backward_transitive")
     with pytest.raises(SchemaIncompatibleError) as refused:
         register(bench, "s", members(a="string"))
@@ -293,17 +298,18 @@ def test_read_only_subjects_take_no_changes_and_can_be_read(bench: Bench) -> Non
     again = restarted(bench).schemas
     for registry in (schemas, again):
         changes: list[Callable[[Schemas], Any]] = [
-            lambda s: s.register("s", "json", V2), lambda s: s.delete_version("s", 1), lambda s: s.delete_subject("s"),
+            lambda s: s.register(RegisterSchema("s", "json", V2)),
+            lambda s: s.delete_version("s", 1), lambda s: s.delete_subject("s"),
             lambda s: s.set_mode("s", "full"),
         ]  # fmt: skip
         for change in changes:
             with pytest.raises(SchemaReadOnlyError):
                 change(registry)
-        assert registry.register("s", "json", V1)[1] is False
-        assert registry.register("other", "json", V1)[1]
+        assert registry.register(RegisterSchema("s", "json", V1))[1] is False
+        assert registry.register(RegisterSchema("other", "json", V1))[1]
     schemas.set_access(None, "READONLY")
     with pytest.raises(SchemaReadOnlyError):
-        schemas.register("third", "json", V1)
+        schemas.register(RegisterSchema("third", "json", V1))
     schemas.set_access("s", "READWRITE")
     assert register(bench, "s", V2) == (1, 2, True)
 
@@ -330,9 +336,9 @@ def test_without_versions_a_subject_is_unknown_but_its_id_stays_taken(bench: Ben
 
 def test_a_check_changes_nothing(bench: Bench) -> None:
     register(bench, "orders")
-    assert bench.broker.schemas.check("orders", "json_schema", V2) == []
-    assert bench.broker.schemas.check("orders", "json_schema", OTHER)
-    assert bench.broker.schemas.check("orders", "json_schema", OTHER, "none") == []
+    assert bench.broker.schemas.check(CheckSchema("orders", "json_schema", V2)) == []
+    assert bench.broker.schemas.check(CheckSchema("orders", "json_schema", OTHER))
+    assert bench.broker.schemas.check(CheckSchema("orders", "json_schema", OTHER, mode="none")) == []
     assert [each.version for each in bench.broker.schemas.versions("orders")] == [1]
 
 
@@ -340,7 +346,8 @@ def test_a_check_changes_nothing(bench: Bench) -> None:
     "ask",
     [
         lambda s: s.latest("x"), lambda s: s.get(9), lambda s: s.versions("x"), lambda s: s.find("x", 1),
-        lambda s: s.check("x", "json", b"{}"), lambda s: s.set_mode("x", "full"), lambda s: s.delete_version("x", 1),
+        lambda s: s.check(CheckSchema("x", "json", b"{}")), lambda s: s.set_mode("x", "full"),
+        lambda s: s.delete_version("x", 1),
     ],
 )  # fmt: skip
 def test_what_nobody_registered_is_not_found(bench: Bench, ask: Any) -> None:
@@ -355,7 +362,7 @@ def test_what_nobody_registered_is_not_found(bench: Bench, ask: Any) -> None:
 )  # fmt: skip
 def test_what_cannot_be_a_schema_is_refused(bench: Bench, subject: str, schema_type: str, definition: bytes) -> None:
     with pytest.raises(SchemaInvalidError):
-        bench.broker.schemas.register(subject, schema_type, definition)
+        bench.broker.schemas.register(RegisterSchema(subject, schema_type, definition))
     assert bench.broker.schemas.subjects() == []
 
 
@@ -368,12 +375,12 @@ def test_all_definitions_together_are_bounded() -> None:
     bench.broker.schemas.delete_version("a", 1)
     with pytest.raises(BusyError):  # it can still be read
         register(bench, "c", V1 + b" " * 10_000)
-    bench.broker.schemas.forget_version("a", 1)
+    bench.broker.schemas.delete_version("a", 1, permanent=True)
     assert register(bench, "c", V1 + b" " * 10_000)[2]
 
 
 @pytest.mark.parametrize("add", [
-    lambda s, name: s.register(name, "string", b""), lambda s, name: s.prepare_mode(name, "full"),
+    lambda s, name: s.register(RegisterSchema(name, "string", b"")), lambda s, name: s.prepare_mode(name, "full"),
 ])  # fmt: skip
 def test_what_is_next_to_nothing_is_bounded_too(add: Any) -> None:
     bench = Bench(schemas=config.SchemaSettings(total_bytes=100_000))
@@ -410,11 +417,11 @@ def test_a_journal_that_takes_nothing_leaves_everything_as_it_was(bench: Bench) 
     register(bench, "orders")
     bench.journal.refuse_writes()
     changes: list[Callable[[Schemas], Any]] = [
-        lambda s: s.register("orders", "json", V2),
-        lambda s: s.register("new", "json", V1),
+        lambda s: s.register(RegisterSchema("orders", "json", V2)),
+        lambda s: s.register(RegisterSchema("new", "json", V1)),
         lambda s: s.delete_version("orders", 1),
         lambda s: s.set_mode("orders", "full"),
-        lambda s: s.set_default_mode("full"),
+        lambda s: s.prepare_mode(None, "full"),
     ]
     for change in changes:
         with pytest.raises(ReadOnlyError):
@@ -430,10 +437,10 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     register(bench, "orders", description="first", tags=("x",))
     register(bench, "orders", V2)
     register(bench, "gone")
-    schemas.register("raw", "bytes", b"\xff\x00")
+    schemas.register(RegisterSchema("raw", "bytes", b"\xff\x00"))
     schemas.delete_version("gone", 1)
     schemas.set_mode("orders", "full")
-    schemas.set_default_mode("forward")
+    schemas.prepare_mode(None, "forward")
     topic = bench.broker.topics.spelled(b"Orders", folds_case=False)
     schemas.configure(topic, "orders", "enforce", True)
     again = restarted(bench).schemas
@@ -443,9 +450,9 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     assert (again.mode("orders"), again.mode("raw"), again.default_mode) == ("full", "forward", "forward")
     with pytest.raises(UnknownSchemaError):
         again.latest("gone")
-    fresh, _ = again.register("fresh", "string", b"")
+    fresh, _ = again.register(RegisterSchema("fresh", "string", b""))
     assert (fresh.schema_id, fresh.registry_id) == (4, 4)
-    back, _ = again.register("gone", "json", V1)
+    back, _ = again.register(RegisterSchema("gone", "json", V1))
     assert (back.schema_id, back.version) == (2, 2)
 
 

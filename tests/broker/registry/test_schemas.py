@@ -15,6 +15,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import ReadOnlyError, SchemaRefusedError
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Publish, Request, Taken
+from raceway.model.intents.schemas import RegisterSchema
 from tests.rigs.doubles import Bench, ExactPeer, Message, RecordingPeer
 
 USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}).encode()
@@ -49,8 +50,8 @@ class Rig:
     def __init__(self, policy: str = "enforce", validate: bool = True, **settings: Any) -> None:
         self.bench = Bench(**settings)
         self.schemas = self.bench.broker.schemas
-        self.schemas.register("user", "json", USER)
-        self.schemas.register("other", "json", OTHER)
+        self.schemas.register(RegisterSchema("user", "json", USER))
+        self.schemas.register(RegisterSchema("other", "json", OTHER))
         self.topic = self.bench.broker.topics.spelled(b"users", folds_case=False)
         self.schemas.configure(self.topic, "user", policy, validate)
         self.reader = self.bench.exact_peer("users")
@@ -137,7 +138,7 @@ def test_a_policy_without_a_subject_refuses_everything_or_warns_of_it(policy: st
 
 def test_each_message_is_held_to_its_own_version() -> None:
     rig = Rig()
-    rig.schemas.register("user", "json", USER_2)
+    rig.schemas.register(RegisterSchema("user", "json", USER_2))
     mixed = b'{"id": 1, "name": 5}'  # right by the first version, wrong by the second
     refused = rig.send(DanubePeer, mixed, mixed, GOOD, schema=[(1, 1), (1, 2), (1, 2)])
     assert [(row, error.version, error.path) for row, error in refused] == [(1, 2, "/name")]
@@ -148,7 +149,7 @@ def test_the_latest_version_is_meant_also_when_it_is_new() -> None:
     rig = Rig()
     mixed = b'{"id": 1, "name": 5}'
     assert rig.send(ZbusPeer, mixed) == []
-    rig.schemas.register("user", "json", USER_2)
+    rig.schemas.register(RegisterSchema("user", "json", USER_2))
     assert [error.version for _, error in rig.send(ZbusPeer, mixed)] == [2]
     rig.schemas.delete_version("user", 2)
     assert rig.send(ZbusPeer, mixed) == []
@@ -157,7 +158,7 @@ def test_the_latest_version_is_meant_also_when_it_is_new() -> None:
 def test_an_id_that_becomes_known_is_known_at_once() -> None:
     rig = Rig()
     assert rig.send(DanubePeer, GOOD, schema=[(3, 1)])[0][1].violation == "unknown_schema_id"
-    rig.schemas.register("third", "json", USER)
+    rig.schemas.register(RegisterSchema("third", "json", USER))
     assert rig.send(DanubePeer, GOOD, schema=[(3, 1)])[0][1].violation == "subject_mismatch"
 
 
@@ -250,7 +251,7 @@ def test_only_the_part_that_a_schema_speaks_of_is_judged() -> None:
     rig = Rig()
     strict = json.dumps({**json.loads(USER), "additionalProperties": False}).encode()
     rig.schemas.set_mode("user", "none")
-    rig.schemas.register("user", "json", strict)
+    rig.schemas.register(RegisterSchema("user", "json", strict))
     with_pattern = b'{"role": "user", "id": 1}'
     assert rig.send(ZbusPeer, with_pattern)
     assert rig.send(PatternPeer, with_pattern) == []
@@ -275,7 +276,7 @@ def framed(registry_id: int, payload: bytes) -> bytes:
 
 def test_behind_a_known_prefix_the_payload_is_held_to_that_version() -> None:
     rig = Rig()
-    rig.schemas.register("user", "json", USER_2)  # registry id 3; `other` has 2
+    rig.schemas.register(RegisterSchema("user", "json", USER_2))  # registry id 3; `other` has 2
     mixed = b'{"id": 1, "name": 5}'
     assert rig.send(ZbusPeer, framed(1, mixed), framed(3, GOOD)) == []
     assert [(row["schema_id"], row["schema_version"]) for row in rig.rows("users")] == [(1, 1), (1, 2)]
@@ -289,8 +290,8 @@ def test_behind_a_known_prefix_the_payload_is_held_to_that_version() -> None:
 
 def test_a_prefix_names_the_version_of_the_topics_own_subject_where_subjects_share_a_definition() -> None:
     rig = Rig()
-    shared, _ = rig.schemas.register("a subject that comes first", "json", USER_2)
-    own, _ = rig.schemas.register("user", "json", USER_2)
+    shared, _ = rig.schemas.register(RegisterSchema("a subject that comes first", "json", USER_2))
+    own, _ = rig.schemas.register(RegisterSchema("user", "json", USER_2))
     assert own.registry_id == shared.registry_id
     assert rig.send(ZbusPeer, framed(own.registry_id, GOOD)) == []
     assert [(row["schema_id"], row["schema_version"]) for row in rig.rows("users")] == [(own.schema_id, 2)]
@@ -298,7 +299,7 @@ def test_a_prefix_names_the_version_of_the_topics_own_subject_where_subjects_sha
 
 def test_nothing_can_be_published_with_a_version_that_was_deleted() -> None:
     rig = Rig()
-    rig.schemas.register("user", "json", USER_2)
+    rig.schemas.register(RegisterSchema("user", "json", USER_2))
     rig.schemas.delete_version("user", 1)
     ((_, error),) = rig.send(ZbusPeer, framed(1, GOOD))
     assert (error.violation, error.version) == ("unknown_version", 1)
@@ -313,7 +314,7 @@ def test_on_a_wire_that_must_name_a_schema_a_prefix_does_not() -> None:
 
 def test_a_payload_that_begins_like_a_prefix_by_chance_is_read_without_one() -> None:
     rig = Rig()
-    rig.schemas.register("numbers", "avro", AVRO)
+    rig.schemas.register(RegisterSchema("numbers", "avro", AVRO))
     rig.schemas.configure(rig.topic, "numbers", "enforce", True)
     assert rig.send(ZbusPeer, b"\x00\x00\x00\x00\x01") == []  # five ints: 0, 0, 0, 0, -1
     assert rig.send(ZbusPeer, framed(3, b"\x02\x02\x02\x02\x02")) == []
@@ -323,7 +324,7 @@ def test_a_payload_that_begins_like_a_prefix_by_chance_is_read_without_one() -> 
 def test_a_framed_protobuf_payload_names_its_message_type() -> None:
     rig = Rig()
     text = b'syntax = "proto3"; message A { int32 a = 1; } message B { string b = 1; }'
-    registered, _ = rig.schemas.register("proto", "protobuf", text)
+    registered, _ = rig.schemas.register(RegisterSchema("proto", "protobuf", text))
     rig.schemas.configure(rig.topic, "proto", "enforce", True)
     number = registered.registry_id
     assert rig.send(ZbusPeer, framed(number, b"\x00\x08\x01"), framed(number, b"\x02\x02\x0a\x01x"), b"\x08\x01") == []

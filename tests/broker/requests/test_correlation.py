@@ -20,7 +20,7 @@ class Desk:
     def __init__(self, limit: int = 100) -> None:
         self.loop = ManualLoop()
         self.failed: list[tuple[bytes, RacewayError]] = []
-        self.table = Correlation(limit, self._fail, lambda: self.loop.time() * 1000, self.loop.call_later)
+        self.table = Correlation(limit, self._fail, self.loop)
 
     def _fail(self, request: Pending, error: RacewayError) -> None:
         self.failed.append((request.message_id, error))

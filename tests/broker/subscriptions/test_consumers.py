@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.subscriptions.consumers import Consumer, Consumers
-from raceway.broker.subscriptions.keys import KeyFilter
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord, Consumers
 from raceway.errors import ForbiddenError
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, SubscriptionType
 from tests.rigs.subscribing import RecordingSink
@@ -16,7 +15,7 @@ RELEASE_MS = 3000.0
 
 
 def consumer(number: int, name: str, seat: int | None = None, *, live: bool = True) -> Consumer:
-    made = Consumer(number, name, KeyFilter(()), number, seat or number, 0.0)
+    made = Consumer(number, ConsumerRecord("t", "s", name, number, seat or number), 0.0)
     made.sink = RecordingSink() if live else None
     return made
 

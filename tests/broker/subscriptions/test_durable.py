@@ -153,9 +153,9 @@ def test_no_more_than_the_window_is_out_without_an_acknowledgement(bench: Subscr
 def test_the_window_can_be_changed_while_messages_are_out(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     bench.sent(p, *payloads(300))
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 150)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=150)
     assert consumer.payloads == payloads(150)
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 1)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=1)
     bench.ack(*range(100))
     assert consumer.payloads == payloads(150)
     bench.ack(*range(100, 150))
@@ -166,7 +166,7 @@ def test_the_window_can_be_changed_while_messages_are_out(bench: SubscribingBenc
 def test_the_window_has_bounds(bench: SubscribingBench, p: int, count: int) -> None:
     bench.member()
     with pytest.raises(InvalidValueError):
-        bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, count)
+        bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=count)
 
 
 def test_a_stream_without_room_is_given_nothing_and_loses_nothing(bench: SubscribingBench, p: int) -> None:
@@ -302,7 +302,7 @@ def test_a_refused_message_comes_again_after_the_policy_delay(bench: Subscribing
 
 def test_where_the_policy_has_no_delay_a_refused_message_comes_again_at_once(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(base_redelivery_delay_ms=0))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(base_redelivery_delay_ms=0))
     bench.sent(p, b"a")
     bench.nack(0, delay_ms=0)
     bench.loop.advance(0.04)  # two ticks of the timer
@@ -345,7 +345,7 @@ def test_what_is_not_acknowledged_in_time_comes_again(bench: SubscribingBench, p
 
 def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(ack_timeout_ms=3_600_000))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(ack_timeout_ms=3_600_000))
     bench.sent(p, b"bad", b"good")
     bench.ack(1)
     for _ in range(6):
@@ -361,7 +361,7 @@ def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: i
 def test_a_lost_consumer_is_a_failure_of_the_message_it_was_at_work_on(bench: SubscribingBench, p: int) -> None:
     policy = FailurePolicy(max_redelivery_count=2, poison="dead_letter", dead_letter_topic="dead")
     consumer = bench.member("shared")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
     bench.sent(p, *payloads(4))
     bench.ack(0)
     for _ in range(3):
@@ -386,7 +386,7 @@ def test_connections_that_the_stop_of_the_bus_ends_are_no_failures(bench: Subscr
 def test_a_message_that_hangs_its_consumer_for_ever_is_given_up_at_last(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     policy = FailurePolicy(max_redelivery_count=1, backoff="fixed", poison="drop")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
     bench.sent(p, b"a")
     bench.loop.advance(600)
     assert (len(consumer.offsets) > 15, bench.status().dropped) == (True, 0), "far above the failures of the policy"
@@ -396,7 +396,7 @@ def test_a_message_that_hangs_its_consumer_for_ever_is_given_up_at_last(bench: S
 
 def test_a_subscription_that_is_blocked_says_so(bench: SubscribingBench, p: int) -> None:
     bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))
     bench.sent(p, b"a")
     with capture_logs() as logs:
         bench.nack(0, reason="no such order")
@@ -422,17 +422,15 @@ def test_a_disconnection_is_no_failure(bench: SubscribingBench, p: int) -> None:
 
 def test_a_changed_policy_holds_at_once(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))
     bench.sent(p, b"a", b"b")
     bench.nack(0)
     assert bench.status().poisoned == 1
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=1))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=1))
     assert consumer.offsets == [0, 1, 0]
     bench.nack(0)
     assert bench.status().poisoned == 1
-    bench.broker.subscription_admin.set_failure_policy(
-        TOPIC, NAME, FailurePolicy(max_redelivery_count=1, poison="drop")
-    )
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=1, poison="drop"))
     assert (bench.status().poisoned, bench.status().dropped) == (0, 1)
     bench.ack(1)
     assert bench.kept_cursor() == 2
@@ -442,7 +440,7 @@ def test_a_shorter_timeout_holds_for_what_is_out(bench: SubscribingBench, p: int
     consumer = bench.member()
     bench.sent(p, b"a")
     policy = FailurePolicy(ack_timeout_ms=100, base_redelivery_delay_ms=0)
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
     bench.loop.advance(0.2)
     assert len(consumer.offsets) >= 2
 
@@ -452,7 +450,7 @@ def test_however_often_time_is_looked_at_there_is_one_alarm(bench: SubscribingBe
     bench.sent(p, b"a")
     alarms = bench.broker.subscriptions._alarms._wheel
     for _ in range(50):
-        bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, POLICY)
+        bench.broker.subscription_admin.change(TOPIC, NAME, policy=POLICY)
     for _ in range(20):
         bench.loop.advance(31)
         assert len(alarms) <= 2
@@ -462,7 +460,7 @@ def test_however_often_time_is_looked_at_there_is_one_alarm(bench: SubscribingBe
 def test_dropped_messages_are_skipped(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     policy = FailurePolicy(max_redelivery_count=1, base_redelivery_delay_ms=10, poison="drop")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
     bench.sent(p, b"a")
     for _ in range(2):
         bench.nack(0)
@@ -482,7 +480,7 @@ def test_dropped_messages_are_skipped(bench: SubscribingBench, p: int) -> None:
 def test_a_policy_that_cannot_be_is_refused(bench: SubscribingBench, p: int, policy: FailurePolicy) -> None:
     bench.member()
     with pytest.raises(InvalidValueError):
-        bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+        bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
 
 
 # ---- exclusive -------------------------------------------------------------------------------------------------------
@@ -684,11 +682,11 @@ def test_after_a_restart_everything_goes_on_under_the_old_ids(bench: Subscribing
 def test_settings_of_a_subscription_survive(bench: SubscribingBench, p: int) -> None:
     bench.member()
     policy = FailurePolicy(max_redelivery_count=2, poison="drop")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 7)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=7)
     bench.restart()
-    assert bench.broker.subscription_admin.failure_policy(TOPIC, NAME) == (policy, "exclusive")
-    assert bench.broker.subscription_admin.dispatch_limit(TOPIC, NAME) == 7
+    delivery = bench.broker.subscription_admin.delivery(TOPIC, NAME)
+    assert (delivery.policy, delivery.type, delivery.max_unacked) == (policy, "exclusive", 7)
     assert bench.status().type == "exclusive"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raceway.broker.delivery.recent import RecentRows, RowRange
-from raceway.broker.subscriptions.feeds import TopicFeed
+from raceway.broker.subscriptions.subscription import TopicFeed
 from raceway.broker.topics import Topic
 from raceway.journal.contract import Journal
 from raceway.model.envelope import PUBLISH, REQUEST, Batch

@@ -158,7 +158,7 @@ def test_a_refused_message_holds_up_its_key_and_no_other(bench: SubscribingBench
 
 def test_a_poisonous_key_stops_alone(bench: SubscribingBench, p: int) -> None:
     consumer = member(bench, "c")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))
     bench.sent(p, b"a1", b"a2", key=b"a")
     bench.sent(p, b"b1", key=b"b")
     bench.nack(0)
@@ -166,9 +166,7 @@ def test_a_poisonous_key_stops_alone(bench: SubscribingBench, p: int) -> None:
     bench.ack(2)
     assert consumer.payloads == [b"a1", b"b1", b"b2"]
     assert bench.status().poisoned == 1
-    bench.broker.subscription_admin.set_failure_policy(
-        TOPIC, NAME, FailurePolicy(max_redelivery_count=0, poison="drop")
-    )
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0, poison="drop"))
     assert consumer.payloads[-1] == b"a2"
 
 
@@ -187,7 +185,7 @@ def test_free_keys_are_looked_for_behind_a_long_line(
 ) -> None:
     monkeypatch.setattr(keyed, "AHEAD", 20)
     consumer = member(bench, "c")
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 10)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=10)
     bench.sent(p, *(b"a" for _ in range(15)), key=b"a")
     bench.sent(p, b"b", key=b"b")
     assert consumer.payloads == [b"a", b"b"]

@@ -2,19 +2,18 @@ from __future__ import annotations
 
 import re
 import time
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.broker.subscriptions import keys
-from raceway.broker.subscriptions.keys import KeyFilter, KeyRing, glob_matches, ring_hash
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord, KeyFilter, glob_matches
+from raceway.broker.subscriptions.keys import KeyRing, ring_hash
 
 
-class Owner(NamedTuple):
-    id: int
-    filters: KeyFilter = KeyFilter(())
+def owner(number: int, *globs: str) -> Consumer:
+    return Consumer(number, ConsumerRecord("t", "s", f"c{number}", number, number, globs), 0.0)
 
 
 globs = st.text("ab*?", max_size=8)
@@ -57,9 +56,10 @@ def test_the_hash_never_changes(data: bytes, wanted: int) -> None:
 
 def test_keys_are_spread_over_all_and_few_move_when_one_comes() -> None:
     many = [b"key-%d" % number for number in range(2000)]
-    four, five = KeyRing([Owner(n) for n in range(1, 5)]), KeyRing([Owner(n) for n in range(1, 6)])
+    consumers = [owner(n) for n in range(1, 6)]
+    four, five = KeyRing(consumers[:4]), KeyRing(consumers)
     owners = [four.maybe_owner(key) for key in many]
-    shares = [sum(owner == Owner(n, owner.filters) for owner in owners if owner) for n in range(1, 5)]
+    shares = [sum(each.id == n for each in owners if each) for n in range(1, 5)]
     assert min(shares) > 200
     moved = [(before, five.maybe_owner(key)) for key, before in zip(many, owners, strict=True)]
     gone = [after for before, after in moved if after != before]
@@ -68,19 +68,19 @@ def test_keys_are_spread_over_all_and_few_move_when_one_comes() -> None:
 
 
 def test_the_next_one_on_the_ring_that_accepts_the_key_owns_it() -> None:
-    ring = KeyRing([Owner(1, KeyFilter(("a*",))), Owner(2, KeyFilter(("b*",)))])
+    ring = KeyRing([owner(1, "a*"), owner(2, "b*")])
     owners = [ring.maybe_owner(key) for key in (b"a1", b"b1", b"c1", b"a1")]
     assert [owner and owner.id for owner in owners] == [1, 2, None, 1]
 
 
 def test_an_empty_ring_owns_nothing() -> None:
-    ring: KeyRing[Owner] = KeyRing(())
+    ring = KeyRing(())
     assert ring.maybe_owner(b"a") is None
 
 
 def test_what_is_remembered_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "KEPT_OWNERS", 10)
-    ring = KeyRing([Owner(1)])
+    ring = KeyRing([owner(1)])
     for number in range(100):
         assert ring.maybe_owner(b"%d" % number) is not None
         assert len(ring._owners) <= 10

@@ -118,7 +118,7 @@ def test_failures_are_counted_over_kills_and_lead_to_the_dead_letters(bench: Sub
     policy = FailurePolicy(
         max_redelivery_count=2, base_redelivery_delay_ms=0, poison="dead_letter", dead_letter_topic=LETTERS
     )
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
     bench.sent(producer, b"poison", b"good")
     for _ in range(3):
         bench.nack(0, reason="it falls over")
@@ -132,7 +132,7 @@ def test_failures_are_counted_over_kills_and_lead_to_the_dead_letters(bench: Sub
 
 def test_a_message_that_blocks_its_subscription_blocks_it_after_a_kill_too(bench: SubscribingBench) -> None:
     producer, consumer = bench.producer(), bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))
     bench.sent(producer, b"poison", b"behind")
     bench.nack(0)
     bench.crash()

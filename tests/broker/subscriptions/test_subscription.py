@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.subscriptions.consumers import Consumer
-from raceway.broker.subscriptions.keys import KeyFilter
-from raceway.broker.subscriptions.subscription import Handout, maybe_oversize, message_size
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
+from raceway.broker.subscriptions.live import LiveSubscription
+from raceway.broker.subscriptions.subscription import Handout, SubscriptionRecord
 from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch, encode_attributes
 from tests.rigs.subscribing import RecordingSink
 
 
 def consumer(number: int) -> tuple[Consumer, RecordingSink]:
-    made, sink = Consumer(number, f"c{number}", KeyFilter(()), number, number, 0.0), RecordingSink()
+    made, sink = Consumer(number, ConsumerRecord("t", "s", f"c{number}", number, number), 0.0), RecordingSink()
     made.sink = sink
     return made, sink
 
@@ -53,9 +56,17 @@ def test_what_is_not_oversize_fits(payload: bytes, attributes: dict[str, str], k
     """Upper bounds of the parts, as a wire would encode them: no part takes more than its text and some bytes."""
     batch = Batch(1, topic=b"t" * 20, producer=b"p" * 30, routing_key=[key], payload=[payload])
     batch.attributes = [encode_attributes(attributes)]
-    oversize = maybe_oversize(batch, 0, message_size(batch, 0), largest)
+    noted: list[int] = []
+    letters = SimpleNamespace(note_undeliverable=lambda topic, name, batch, row, size, sink: noted.append(size))
+    feed: Any = SimpleNamespace(topic=Topic("t"))
+    host: Any = SimpleNamespace(release_ms=0.0, letters=letters)
+    subscription = LiveSubscription(feed, SubscriptionRecord("t", "s", "shared", reliable=False), host)
+    one, sink = consumer(1)
+    sink.largest = largest
+    size = subscription.maybe_size(one, batch, 0)
     parts = len(payload) + len(key) + 50 + sum(len(k.encode()) + len(v.encode()) for k, v in attributes.items())
-    if oversize is None:
+    if size is not None:
         assert parts <= largest
+        assert noted == []
     else:
-        assert oversize > largest
+        assert noted[0] > largest

@@ -86,7 +86,7 @@ def test_a_stream_of_a_consumer_that_was_removed_since_ends_at_its_start(bench: 
 
 
 def test_a_limit_of_subscriptions(bench: SubscribingBench) -> None:
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_subscriptions_per_topic=2))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_subscriptions_per_topic=2))
     bench.subscribe(subscription="one")
     bench.subscribe(subscription="two")
     bench.subscribe(subscription="two")
@@ -95,7 +95,7 @@ def test_a_limit_of_subscriptions(bench: SubscribingBench) -> None:
 
 
 def test_a_limit_of_consumers_counts_those_attached(bench: SubscribingBench) -> None:
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_subscription=2))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_consumers_per_subscription=2))
     first = bench.member("shared", "first")
     bench.member("shared", "second")
     with pytest.raises(LimitError, match="consumers of subscription"):
@@ -107,7 +107,7 @@ def test_a_limit_of_consumers_counts_those_attached(bench: SubscribingBench) -> 
 
 
 def test_a_limit_of_consumers_of_the_topic(bench: SubscribingBench) -> None:
-    bench.broker.topic_admin.set_policies("topic", TOPIC, Policies(max_consumers_per_topic=2))
+    bench.broker.topic_records.set_policies("topic", TOPIC, Policies(max_consumers_per_topic=2))
     bench.member("shared", "first")
     bench.member("shared", "second", subscription="other")
     with pytest.raises(LimitError, match="consumers of 'orders'"):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from raceway.broker.subscriptions.windows import InFlight
+from raceway.broker.subscriptions.windows import Held, InFlight
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
 from tests.rigs.subscribing import NAME, TOPIC, Member, SubscribingBench
@@ -15,15 +14,8 @@ from tests.rigs.subscribing import NAME, TOPIC, Member, SubscribingBench
 TIMEOUT_MS = 30_000.0
 
 
-@dataclass(eq=False)
-class Message:
-    offset: int
-    place: int = 0
-    since_ms: float = 0.0
-
-
-def handed(line: InFlight, count: int, now_ms: float = 0.0) -> list[Message]:
-    messages = [Message(offset) for offset in range(count)]
+def handed(line: InFlight, count: int, now_ms: float = 0.0) -> list[Held]:
+    messages = [Held(offset) for offset in range(count)]
     for message in messages:
         line.hand_out(message, now_ms)
     return messages
@@ -64,7 +56,7 @@ def test_a_long_life_leaves_nothing_behind() -> None:
     line = InFlight(10, None)
     straggler, *_ = handed(line, 1)
     for now in range(1, 10_000):
-        message = Message(now)
+        message = Held(now)
         line.hand_out(message, now)
         line.acknowledge(message, now, TIMEOUT_MS, 100)
     assert line.clock_ms(straggler) == 0.0
@@ -227,34 +219,34 @@ def test_a_consumer_says_how_many_it_wants_and_keeps_it_over_a_restart(tmp_path:
 def test_an_administrator_sets_it_at_once_and_for_a_subscription_to_come(tmp_path: Path) -> None:
     bench = SubscribingBench(tmp_path, first_in_flight=10)
     producer, admin = bench.producer(), bench.broker.subscription_admin
-    admin.set_in_flight(TOPIC, NAME, 2)
+    admin.change(TOPIC, NAME, in_flight=2)
     consumer = bench.member("shared")
     bench.sent(producer, *(b"%d" % number for number in range(60)))
     assert consumer.offsets == [0, 1]
-    admin.set_in_flight(TOPIC, NAME, 50)
-    assert (consumer.offsets, admin.in_flight(TOPIC, NAME)) == (list(range(50)), 50)
+    admin.change(TOPIC, NAME, in_flight=50)
+    assert (consumer.offsets, admin.delivery(TOPIC, NAME).in_flight) == (list(range(50)), 50)
     bench.settle()
     bench.crash()
     assert len(bench.open(consumer.id).offsets) == 50
-    bench.broker.subscription_admin.set_in_flight(TOPIC, NAME, None)
-    assert bench.broker.subscription_admin.in_flight(TOPIC, NAME) is None
+    bench.broker.subscription_admin.change(TOPIC, NAME, in_flight=None)
+    assert bench.broker.subscription_admin.delivery(TOPIC, NAME).in_flight is None
 
 
 def test_a_window_that_was_set_for_the_subscription_is_where_its_consumers_begin() -> None:
     bench = SubscribingBench(first_in_flight=10)
     producer = bench.producer()
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 30)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=30)
     consumer = bench.member("shared")
     bench.sent(producer, *(b"%d" % number for number in range(60)))
     assert consumer.offsets == list(range(30))
-    bench.broker.subscription_admin.set_dispatch_limit(TOPIC, NAME, 40)
+    bench.broker.subscription_admin.change(TOPIC, NAME, max_unacked=40)
     assert consumer.offsets == list(range(40))
 
 
 def test_all_consumers_together_have_no_more_than_the_window_of_the_subscription() -> None:
     bench = SubscribingBench(first_in_flight=10, max_unacked=5)
     producer = bench.producer()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, FailurePolicy())
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy())
     one, other = bench.member("shared", "one"), bench.member("shared", "other")
     bench.sent(producer, *(b"%d" % number for number in range(50)))
     assert len(one.offsets) + len(other.offsets) == 5

@@ -35,7 +35,7 @@ def fail(bench: SubscribingBench, *offsets: int, reason: str | None = None) -> N
 
 def with_policy(bench: SubscribingBench) -> tuple[int, Member]:
     producer, consumer = bench.producer(), bench.member()
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, NAME, POLICY)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=POLICY)
     return producer, consumer
 
 
@@ -103,7 +103,7 @@ def test_a_consumer_that_hangs_for_ever_is_a_reason(bench: SubscribingBench) -> 
 def test_each_subscription_sends_its_own_dead_letter_even_of_a_named_message(bench: SubscribingBench) -> None:
     producer, _ = with_policy(bench)
     bench.member(subscription="audit")
-    bench.broker.subscription_admin.set_failure_policy(TOPIC, "audit", POLICY)
+    bench.broker.subscription_admin.change(TOPIC, "audit", policy=POLICY)
     bench.sent(producer, b"x", attributes={"x-dedup-id": "1"})
     for subscription in (NAME, "audit"):
         for _ in range(2):

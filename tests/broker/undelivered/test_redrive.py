@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker.undelivered.redrive import KEPT_REDRIVEN, REDRIVEN, Redrive, UnknownRejectedError, facts_of
-from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
+from raceway.broker.undelivered.undeliverable import UNDELIVERABLE, park
 from raceway.errors import InvalidValueError
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
-from tests.rigs.doubles import Bench, Message
+from raceway.model.intents.reading import NoteRedriven
+from tests.rigs.doubles import Bench, Message, RecordingPeer
 from tests.rigs.subscribing import RecordingSink
 
 
@@ -23,7 +24,7 @@ def parked(bench: Bench, number: int, **columns: object) -> None:
         1, topic=b"orders", wire=b"zbus", kind=b"publish", payload=[b"%d" % number], message_id=[b"m%d" % number],
         correlation_id=[b"root"], producer=b"desk", **columns,
     )  # fmt: skip
-    bench.broker.parking.park(batch, 0, "http://127.0.0.1:1", "refused")
+    park(bench.broker, batch, 0, "http://127.0.0.1:1", "refused")
     bench.loop.settle()
 
 
@@ -91,7 +92,7 @@ def test_what_was_redriven_is_remembered_within_bounds(bench: Bench) -> None:
     redrive = Redrive(bench.broker, bench.broker.subscriptions)
     for position in range(KEPT_REDRIVEN + 3):
         bench.journal.set_state(REDRIVEN, str(position), {"topic": "x", "offset": 0})
-    redrive.note(KEPT_REDRIVEN + 3, "orders", 5)
+    redrive.note(RecordingPeer(), NoteRedriven(KEPT_REDRIVEN + 3, "orders", 5))
     known = bench.journal.state.section(REDRIVEN)
     assert len(known) == KEPT_REDRIVEN
     assert redrive.redriven(0) is None

@@ -13,7 +13,8 @@ After a failed commit its positions are assigned again. Code that keeps a positi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ import structlog
 from raceway.broker.bus import Bus
 from raceway.broker.queues.queue import batch_of
 from raceway.broker.runs import RowSpan, Run
+from raceway.broker.steps import run_here
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError, TrimmedError
@@ -74,12 +76,14 @@ class _Piece(NamedTuple):
 class CatchUps:
     """All catch-ups of a bus. `offload` runs work in another thread and passes on its result or exception."""
 
-    def __init__(self, bus: Bus, max_aside: int) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self.routing = bus.routing
-        self.max_aside = max_aside
+        self.max_aside = bus.settings.aside_bytes
         self.count = 0
-        self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = self._do_here
+        self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda work, then: (
+            bus.loop.call_soon(partial(run_here, work, then))
+        )
         self._reading = 0
         self._queued: deque[CatchUp] = deque()
 
@@ -108,7 +112,7 @@ class CatchUps:
             catch_up = self._queued.popleft()
             if catch_up.open:
                 self._reading += 1
-                self.offload(catch_up.work(), lambda found, catch_up=catch_up: self._found(catch_up, found))  # type: ignore[misc]
+                self.offload(catch_up.work(), partial(self._found, catch_up))
 
     def _found(self, catch_up: CatchUp, found: _Piece | Exception) -> None:
         self._reading -= 1
@@ -116,16 +120,6 @@ class CatchUps:
             catch_up.take(found)
         finally:
             self._read_next()
-
-    def _do_here(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        def run() -> None:
-            try:
-                found = work()
-            except Exception as error:  # noqa: BLE001  # passed to the caller
-                found = error
-            then(found)
-
-        self._bus.loop.call_soon(run)
 
 
 class CatchUp:
@@ -202,16 +196,15 @@ class CatchUp:
             self._begin_join()
             if self._busy or not self.open:  # `_joinable` ran already and continued
                 return
-        if self._join is not None and (self.position >= self._join or self._is_over()):
+        is_over = self._is_joinable and self.position > journal.committed  # all rows before J are read
+        if self._join is not None and (self.position >= self._join or is_over):
             self._end()
         elif self.position <= journal.committed:
-            self._apply_changes()
+            while self._changes and self._changes[0][0] <= self.position:
+                self._changes.popleft()[1]()
+                self._verdicts.clear()
             self._busy = True
             self._catch_ups.read(self)
-
-    def _is_over(self) -> bool:
-        """Return whether all rows before J are committed and read."""
-        return self._is_joinable and self.position > self._bus.journal.committed
 
     def _begin_join(self) -> None:
         self._join, self._is_joinable = self._bus.journal.next_sequence, False
@@ -243,11 +236,6 @@ class CatchUp:
         self._bus.meter.counts["bus.rejoined"] += 1
         self._outlet.join(aside)
 
-    def _apply_changes(self) -> None:
-        while self._changes and self._changes[0][0] <= self.position:
-            self._changes.popleft()[1]()
-            self._verdicts.clear()
-
     def work(self) -> Callable[[], _Piece]:
         """Return the next read as a function for another thread."""
         start = self.position
@@ -271,20 +259,14 @@ class CatchUp:
             self._bus.loop.call_later(1.0, self.wake)
             return
         else:
-            self._judge(found.unknown)
+            for name in found.unknown:
+                self._verdicts[name] = self._outlet.wants(self._bus.topics.own(name))
             self.position = found.next
             if found.batch is not None:
-                self._emit(found.batch)
+                for run in runs_of(found.batch, self._bus):
+                    self._outlet.emit(run)
+                    self._bus.meter.counts["bus.delivered"] += run.span.stop - run.span.start
         self.wake()
-
-    def _judge(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._verdicts[name] = self._outlet.wants(self._bus.topics.own(name))
-
-    def _emit(self, batch: Batch) -> None:
-        for run in runs_of(batch, self._bus):
-            self._outlet.emit(run)
-            self._bus.meter.counts["bus.delivered"] += run.span.stop - run.span.start
 
 
 def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool]) -> _Piece:

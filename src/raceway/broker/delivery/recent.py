@@ -40,13 +40,9 @@ class RecentRows:
     def __init__(self, journal: Journal, max_bytes: int) -> None:
         self._journal = journal
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self.bytes = 0
         self._pieces: OrderedDict[tuple[Topic, int], RowRange] = OrderedDict()
         self._firsts: dict[Topic, list[int]] = {}
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
 
     def add(self, topic: Topic, batch: Batch, first: int) -> RowRange:
         """Add a batch of rows of this topic with consecutive offsets from `first` on."""
@@ -59,8 +55,8 @@ class RecentRows:
             self._drop(topic, known)
         self._pieces[topic, first] = piece
         insort(self._firsts.setdefault(topic, []), first)
-        self._bytes += size
-        while self._bytes > self._max_bytes and len(self._pieces) > 1:
+        self.bytes += size
+        while self.bytes > self._max_bytes and len(self._pieces) > 1:
             (oldest, _), gone = next(iter(self._pieces.items()))
             self._drop(oldest, gone)
         return piece
@@ -92,9 +88,7 @@ class RecentRows:
                 self._drop(topic, piece)
 
     def _maybe_kept(self, topic: Topic, offset: int) -> RowRange | None:
-        firsts = self._firsts.get(topic)
-        if firsts is None:
-            return None
+        firsts = self._firsts.get(topic, ())
         at = bisect_right(firsts, offset) - 1
         if at < 0:
             return None
@@ -130,4 +124,4 @@ class RecentRows:
         firsts.remove(piece.first)
         if not firsts:
             del self._firsts[topic]
-        self._bytes -= piece.size
+        self.bytes -= piece.size

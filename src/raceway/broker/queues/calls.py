@@ -10,14 +10,16 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
+from raceway.broker.places import rows_of
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
 from raceway.broker.queues.consumer import QueueConsumer
 from raceway.broker.queues.table import QueueTable
-from raceway.broker.requests.exchanges import Exchanges
+from raceway.broker.requests.exchanges import Exchanges, text_of
 from raceway.broker.runs import Refused, stretches
+from raceway.broker.steps import Steps
 from raceway.errors import (
     ForbiddenError,
     NameReservedError,
@@ -28,6 +30,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
+from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePeek
 from raceway.model.intents.batches import Publish, Request, Taken
 from raceway.model.intents.credentials import Authorization, Authorize
 from raceway.model.intents.kinds import Done
@@ -49,12 +52,14 @@ class QueueCalls:
     def batches(self) -> dict[type, Callable[[Peer, Any, CommitDone | None], Taken]]:
         return {Enqueue: self.enqueue, EnqueueRequests: self.request}
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Done | Authorization]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             Arm: self._arm,
             ConfirmDeliveries: self._confirm,
             ResumeDeliveries: self._resume,
             CreateQueue: self._create,
+            PeekQueue: self._peek,
+            PurgeQueue: self._purge,
             Authorize: self._authorize,
         }
 
@@ -75,7 +80,7 @@ class QueueCalls:
         answers: list[int] = []
         for name, start, stop in stretches(batch.topic, batch.count):
             rows, granted = range(start, stop), reply_queues.is_granted(peer, name)
-            if self._queues.exists(_text(name)) or not (granted or reply_queues.maybe_get(name) is not None):
+            if self._queues.exists(text_of(name)) or not (granted or reply_queues.maybe_get(name) is not None):
                 error = self._maybe_refusal(peer, name, _tokens(tokens, start, stop), identified)
                 if error is not None:
                     refused.append((start, stop, error))
@@ -125,7 +130,7 @@ class QueueCalls:
         asked: list[int] = []
         for name, start, stop in stretches(batch.topic, batch.count):
             error = None
-            if self._queues.exists(_text(name)) or not self._bus.has_responder(_text(name)):
+            if self._queues.exists(text_of(name)) or not self._bus.has_responder(text_of(name)):
                 error = self._maybe_refusal(peer, name, _tokens(tokens, start, stop), identified)
             if error is None:
                 asked += range(start, stop)
@@ -139,7 +144,7 @@ class QueueCalls:
 
     def _request(self, peer: Peer, batch: Batch, done: CommitDone | None) -> Taken:
         for reply_to in dict.fromkeys(batch.column("reply_to")):
-            if not self._queues.exists(_text(reply_to)):
+            if not self._queues.exists(text_of(reply_to)):
                 self._reply_queues.open(reply_to, peer)
         return self._exchanges.request(peer, Request(batch, waits=True), done)
 
@@ -162,7 +167,7 @@ class QueueCalls:
         self, peer: Peer, name: bytes, tokens: Iterable[bytes | None], identified: bool
     ) -> RacewayError | None:
         """Return why rows with these tokens may not be produced to a queue or topic, if so."""
-        text = _text(name)
+        text = text_of(name)
         try:
             for token in tokens:
                 self._access.check(peer, text, token, identified, "Produce")
@@ -186,7 +191,7 @@ class QueueCalls:
         if reply_queue is not None and reply_queue.owner is peer:
             reply_queue.arm(call.ticket, peer)
             return DONE
-        name = _text(call.queue)
+        name = text_of(call.queue)
         self._access.check(peer, name, call.token, self._access.identify(peer, call.token), "Consume")
         self._queues.arm(peer, name, call.ticket, call.topics, call.window)
         return DONE
@@ -201,13 +206,27 @@ class QueueCalls:
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
-    def _create(self, peer: Peer, call: CreateQueue) -> Done:
+    def _create(self, peer: Peer, call: CreateQueue) -> Steps[Done]:
         if call.credential is not None:
             self._access.check_administrator(peer, call.credential)
         self._bus.security.check(peer.principal, "ManageTopic", call.name)
         existed = self._queues.exists(call.name)
         self._queues.create(peer, call.maker, call.name, call.mode, call.token, call.start)
+        yield self._bus.commit
         return Done(not existed)
+
+    def _peek(self, peer: Peer, call: PeekQueue) -> QueuePeek:
+        """Return messages, oldest first, including those handed out and not taken."""
+        self._queues.find(call.name, call.token)
+        queue, journal = self._queues.ordinary(call.name), self._bus.journal
+        name = queue.topic.name
+        begin = max(queue.cursor, journal.offsets(name)[0])
+        found = journal.read_topic(name, begin, max(call.limit, 1), call.max_bytes, call.columns)
+        return QueuePeek(queue.backlog, rows_of(found)[: call.limit])
+
+    def _purge(self, peer: Peer, call: PurgeQueue) -> int:
+        self._queues.find(call.name, call.token)
+        return self._queues.ordinary(call.name).purge()
 
     def _authorize(self, peer: Peer, call: Authorize) -> Authorization:
         self._access.check_administrator(peer, call.credential)
@@ -227,7 +246,3 @@ def _placed(rows: list[int], perform: Callable[[], Taken]) -> Refused:
 
 def _tokens(tokens: Any, start: int, stop: int) -> Iterable[bytes | None]:
     return set(tokens[start:stop]) if type(tokens) is list else (tokens,)
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")

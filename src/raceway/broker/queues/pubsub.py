@@ -203,12 +203,6 @@ class PubSubQueue:
         subscriber.leave()
         return subscriber.ticket if subscriber.window else b""
 
-    def topics_of(self, consumer: QueueConsumer) -> list[str]:
-        return sorted(self.consumers[consumer].topics)
-
-    def is_armed(self, consumer: QueueConsumer) -> bool:
-        return self.consumers[consumer].window != 0
-
     def is_behind(self, consumer: QueueConsumer) -> bool:
         return self.consumers[consumer].catch_up is not None
 

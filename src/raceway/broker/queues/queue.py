@@ -11,24 +11,26 @@ a row that is not taken, and is stored at the end of each turn in which it moved
 
 Publishes enter every queue of their topic. A request enters if the queue was chosen to answer it: one from a wire with
 queues of its own has no `forwarded_id` then, and enters also when it is read back after a restart; one from another
-wire must be expected (`expect`), and is void when its requester no longer waits.
+wire must be expected (`forward`), and is void when its requester no longer waits.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from raceway.broker.peers import Pending
+from raceway.broker.peers import Pending, Responder
 from raceway.broker.queues.consumer import Entry, QueueConsumer
 from raceway.broker.topics import Topic
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import NUMBER_COLUMNS, PUBLISH, TEXT_COLUMNS, Batch, Hop, encode_attributes, encode_hops
+from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.wires import QUEUEING
+from raceway.net.ids import random_id
 
 CURSORS = "cursors"
 # Columns that are lists in every batch, even if all rows are equal.
@@ -46,6 +48,8 @@ class _Seat:
     """A consumer: how much it asked for, and how much it was handed and has not taken."""
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
+
+    topics: ClassVar[None] = None  # those of a publish/subscribe queue
 
     def __init__(self, consumer: QueueConsumer) -> None:
         self.consumer = consumer
@@ -68,9 +72,15 @@ class _Seat:
 
 
 class Queue:
-    """A queue. `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores
-    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows, `linked` before a
-    row is handed out that is a request or belongs to a chain."""
+    """A queue; while it has consumers, a `Responder` of its topic.
+
+    `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores the cursor and
+    calls `pump` at the end of the turn. `gone` is called with the range of lost rows, `linked` before a row is handed
+    out that is a request or belongs to a chain.
+    """
+
+    reads_source: ClassVar[bool] = False
+    by_content: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -82,6 +92,8 @@ class Queue:
         gone: Callable[[Queue, int, int], None],
         linked: Callable[[QueueConsumer, Entry], None],
     ) -> None:
+        self.id = random_id().decode()
+        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.name = topic.spoken.decode()
         self.consumers: dict[QueueConsumer, _Seat] = {}
@@ -116,9 +128,15 @@ class Queue:
     def _first_waiting(self) -> int:
         return self._waiting[0].offset if self._waiting else self._next
 
+    def spells(self, name: str) -> bool:
+        return True
+
+    def members(self) -> Sequence[Responder]:
+        return (self,)
+
     # ---- intake ------------------------------------------------------------------------------------------------------
 
-    def expect(self, request: Pending) -> None:
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Note a request that was assigned to the queue and is not committed yet."""
         assert request.offset is not None
         self._expected[request.offset] = request
@@ -130,7 +148,7 @@ class Queue:
 
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         """Take committed rows of the topic, all of this batch. Their offsets follow the previous ones."""
-        first = _offset(batch, rows[0])
+        first: int = batch.item("offset", rows[0])
         if first < self._end:  # earlier rows could not be stored: their offsets are assigned again
             self._next = first
             self._moved(self)
@@ -209,9 +227,6 @@ class Queue:
         if window == 1 or seat.wants_more:
             self._armed.setdefault(consumer, seat)
         self.pump()
-
-    def is_armed(self, consumer: QueueConsumer) -> bool:
-        return self.consumers[consumer].window != 0
 
     def leave(self, consumer: QueueConsumer) -> None:
         """Remove a closed connection. Rows it did not take return to the queue."""
@@ -312,12 +327,6 @@ def _enters_unasked(batch: Batch, row: int) -> bool:
     if batch.item("kind", row) == PUBLISH:
         return True
     return batch.item("wire", row) in QUEUEING and batch.item("forwarded_id", row) is None
-
-
-def _offset(batch: Batch, row: int) -> int:
-    offset = batch.item("offset", row)
-    assert isinstance(offset, int)
-    return offset
 
 
 def batch_of(rows: pa.RecordBatch) -> Batch:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from raceway.broker.bus import Bus
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.gaps import tell_gap
-from raceway.broker.peers import Peer, Pending
+from raceway.broker.peers import Peer
 from raceway.broker.places import find_offset
 from raceway.broker.queues.consumer import Entry, QueueConsumer
 from raceway.broker.queues.pubsub import PubSubQueue
@@ -32,12 +31,10 @@ from raceway.errors import (
     UnavailableError,
     UnknownQueueError,
 )
-from raceway.model.envelope import Batch
 from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.security import Principal
 from raceway.model.subscriptions import LAST, Start
 from raceway.model.topics import canonical_name
-from raceway.net.ids import random_id
 
 QUEUES = "queues"
 PUBSUB, TEMPORARY = 2, 4
@@ -56,34 +53,13 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
         return bool(self.mode & PUBSUB)
 
 
-class QueueResponder:
-    """Represents a queue among the responders of its topic while it has consumers."""
-
-    reads_source: ClassVar[bool] = False
-    by_content: ClassVar[bool] = False
-
-    def __init__(self, queue: Queue) -> None:
-        self.id = random_id().decode()
-        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
-        self.queue = queue
-
-    def spells(self, name: str) -> bool:
-        return True
-
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.queue.expect(request)
-
-    def members(self) -> Sequence[QueueResponder]:
-        return (self,)
-
-
 class QueueTable:
     def __init__(self, bus: Bus, catch_ups: CatchUps) -> None:
         self._bus, self._catch_ups = bus, catch_ups
         self._records: dict[str, QueueRecord] = {}
         self._queues: dict[str, Queue] = {}
         self._pubsubs: dict[str, PubSubQueue] = {}
-        self._by_topic: dict[Topic, QueueResponder] = {}
+        self._by_topic: dict[Topic, Queue] = {}
         self._temporary: dict[Peer, list[str]] = {}
         self._gone: set[str] = set()
         # Queues of each consumer, with the principal of its consume.
@@ -147,18 +123,22 @@ class QueueTable:
         """Remove a queue. Its topic and rows stay."""
         if self._records.pop(name).mode & TEMPORARY:
             self._gone.add(name)
-        pubsub, queue = self._pubsubs.pop(name, None), self._queues.pop(name, None)
-        if pubsub is not None:
-            self._bus.routing.remove(pubsub)
-        if queue is not None:
-            self._bus.routing.remove(self._by_topic.pop(queue.topic))
+        queue = self._pubsubs.pop(name, None) or self._queues.pop(name)
+        self._bus.routing.remove(queue)
+        if isinstance(queue, Queue):
+            del self._by_topic[queue.topic]
             self._bus.readers.remove(queue.topic, queue)
 
-    def move(self, name: str, offset: int) -> None:
-        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
+    def ordinary(self, name: str) -> Queue:
+        """Return a queue that is not publish/subscribe. Raises QueueKindError."""
         queue = self._queues.get(name)
         if queue is None:
             raise QueueKindError(name)
+        return queue
+
+    def move(self, name: str, offset: int) -> None:
+        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
+        queue = self.ordinary(name)
         queue.move(offset)
         self._keep_cursor(queue.topic.name, queue.cursor)
 
@@ -179,8 +159,7 @@ class QueueTable:
             topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap,
             lambda consumer, entry: self.linked(consumer, entry),
         )  # fmt: skip
-        self._queues[name] = queue
-        self._by_topic[topic] = QueueResponder(queue)
+        self._queues[name] = self._by_topic[topic] = queue
         self._bus.readers.add(topic, queue)
 
     # ---- consumers ---------------------------------------------------------------------------------------------------
@@ -192,8 +171,9 @@ class QueueTable:
         if isinstance(queue, PubSubQueue):
             queue.check_topics(consumer, topics)
         self._consuming.setdefault(consumer, {})[queue] = consumer.principal
-        if not queue.consumers:
-            self._subscribe(queue)
+        if not queue.consumers:  # from now on it is in the routes
+            kind: SubscriptionKind = "publish" if isinstance(queue, PubSubQueue) else "request"
+            self._bus.routing.subscribe(queue, kind, queue.name, 0)
         if isinstance(queue, PubSubQueue):
             queue.arm(consumer, ticket, topics, window)
         else:
@@ -225,7 +205,7 @@ class QueueTable:
             for queue in self._consuming.pop(peer, ()):
                 queue.leave(peer)
                 if not queue.consumers:
-                    self._unsubscribe(queue)
+                    self._bus.routing.remove(queue)
         for name in self._temporary.pop(peer, ()):
             self.drop(name)
 
@@ -240,27 +220,13 @@ class QueueTable:
     def _dismiss(self, consumer: QueueConsumer, queue: Queue | PubSubQueue, error: ForbiddenError) -> None:
         ticket = queue.dismiss(consumer)
         if not queue.consumers:
-            self._unsubscribe(queue)
+            self._bus.routing.remove(queue)
         if ticket:
             consumer.dismiss(queue.name, ticket, error)
 
-    def _subscribe(self, queue: Queue | PubSubQueue) -> None:
-        """Add the queue to the routes when its first consumer joins."""
-        if isinstance(queue, PubSubQueue):
-            self._bus.routing.subscribe(queue, "publish", queue.name, 0)
-        else:
-            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", queue.name, 0)
-
-    def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
-        """Remove the queue from the routes when its last consumer leaves. A dropped queue is removed already."""
-        if isinstance(queue, PubSubQueue):
-            self._bus.routing.remove(queue)
-        elif self._queues.get(queue.name) is queue:
-            self._bus.routing.remove(self._by_topic[queue.topic])
-
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def maybe_responder(self, topic: Topic) -> QueueResponder | None:
+    def maybe_responder(self, topic: Topic) -> Queue | None:
         """Return the queue in which a request may wait, also without consumers."""
         return self._by_topic.get(topic)
 

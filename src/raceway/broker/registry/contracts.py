@@ -19,28 +19,18 @@ version) and cached until the registry changes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from raceway.broker.registry.versions import Versions
 from raceway.errors import SchemaInvalidError, SchemaRefusedError
 from raceway.model.schemas import Policy, SchemaVersion
 from raceway.schema import framing
-from raceway.schema.definition import Definition, Fault
+from raceway.schema.definition import Fault
 
 # Claims come from the network, so the cache is bounded.
 KEPT_CLAIMS = 1000
 PAYLOAD_INVALID = "payload_invalid"
 MISMATCH, UNKNOWN_VERSION = "subject_mismatch", "unknown_version"
-
-
-class KnownSchemas(Protocol):
-    """The methods of the registry that a contract uses."""
-
-    generation: int
-
-    def maybe_subject(self, schema_id: int) -> str | None: ...
-    def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None: ...
-    def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None: ...
-    def ready(self, version: SchemaVersion) -> Definition: ...
 
 
 class Claim(NamedTuple):
@@ -82,20 +72,20 @@ class ContractVerdict(NamedTuple):
 class Contract:
     """The contract of one topic; replaced whenever its binding changes."""
 
-    def __init__(self, registry: KnownSchemas, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
+    def __init__(self, known: Versions, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
         self.subject, self.policy, self.checks_payload = subject, policy, checks
         # When a violation was last logged, and how many were not logged since.
         self.logged_at: float | None = None
         self.unlogged = 0
-        self._registry, self._limit = registry, limit
+        self._known, self._limit = known, limit
         self._verdicts: dict[tuple[int | None, int | None, bool], ContractVerdict] = {}
-        self._generation = registry.generation
+        self._generation = known.generation
 
     def verdict(self, schema_id: int | None, version: int | None, must_name: bool) -> ContractVerdict:
         """Decide on everything but the payload; cached until the registry changes."""
-        if self._generation != self._registry.generation or len(self._verdicts) > KEPT_CLAIMS:
+        if self._generation != self._known.generation or len(self._verdicts) > KEPT_CLAIMS:
             self._verdicts.clear()
-            self._generation = self._registry.generation
+            self._generation = self._known.generation
         key = (schema_id, version, must_name)
         found = self._verdicts.get(key)
         if found is None:
@@ -112,7 +102,7 @@ class Contract:
             reason = f"{len(payload)} bytes exceed the limit for validation (broker.schemas.checked_bytes)"
             return self._broken(version, Fault("", "size", reason)), version
         registry_id = framing.maybe_registry_id(payload)
-        framed = None if registry_id is None else self._registry.maybe_registered(registry_id, self.subject)
+        framed = None if registry_id is None else self._known.maybe_registered(registry_id, self.subject)
         if framed is None:
             fault = self._maybe_fault(version, payload)
             return (None if fault is None else self._broken(version, fault)), version
@@ -125,8 +115,8 @@ class Contract:
         return refusal, version if refusal.violation == MISMATCH else framed
 
     def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> ContractVerdict:
-        subject = self.subject if schema_id is None else self._registry.maybe_subject(schema_id)
-        version = None if subject is None else self._registry.maybe_version(subject, wanted)
+        subject = self.subject if schema_id is None else self._known.names.get(schema_id)
+        version = None if subject is None else self._known.maybe_version(subject, wanted)
         claim = Claim(self.subject, must_name, schema_id, wanted, subject, version)
         for rule, is_broken, words in RULES:
             if is_broken(claim):
@@ -148,7 +138,7 @@ class Contract:
 
     def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         try:
-            return self._registry.ready(version).maybe_fault(payload, index)
+            return self._known.ready(version).maybe_fault(payload, index)
         except SchemaInvalidError as error:  # valid when it was registered, by a release with other libraries
             return Fault("", "definition", str(error))
 

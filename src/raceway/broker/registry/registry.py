@@ -12,25 +12,15 @@ read by its number, to decode what was written with it. Deleting it permanently 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
-from raceway import config
+from raceway import errors
 from raceway.broker.bus import Bus
-from raceway.broker.registry.references import identities, resolve
+from raceway.broker.registry.references import identities
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
-from raceway.errors import (
-    BusyError,
-    RacewayError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    UnknownSchemaError,
-)
+from raceway.model.intents.schemas import CheckSchema, FindSchema, RegisterSchema
 from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
 from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
@@ -45,8 +35,6 @@ CONTEXT = ":."
 MAX_NOTES = 64 * 1024
 # Version of a reference that stands for the current latest one.
 LATEST = -1
-# Cached validators; others are built again when a message needs them.
-READY = 500
 # Definitions from this size on are parsed in a thread, to keep the loop responsive; and how many parsed ones may wait
 # for their call.
 LARGE, KEPT_READ = 16 * 1024, 16
@@ -73,18 +61,13 @@ References = tuple[SchemaReference, ...]
 
 
 class Registry:
-    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
-        self._bus = bus
-        self._settings = settings
+    def __init__(self, bus: Bus) -> None:
+        self._bus, self._settings = bus, bus.settings.schemas
         self._subjects: dict[str, SubjectRecord] = {}
-        self._versions = Versions()
-        self._names: dict[int, str] = {}
-        self._ready: OrderedDict[int, Definition] = OrderedDict()
+        self.known = Versions(bus.settings.schemas)
         # Results of the parser thread, for the calls that follow.
-        self._read_aside: dict[tuple[str, bytes, Resolved], Definition | RacewayError] = {}
+        self._read_aside: dict[tuple[str, bytes, Resolved], Definition | errors.RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None
-        # Incremented by every change, to invalidate caches.
-        self.generation = 0
         self._restore()
 
     def _restore(self) -> None:
@@ -93,34 +76,34 @@ class Registry:
         self._counters = msgspec.convert(kept.get(COUNTERS, {}), Counters)
         # Earlier releases numbered every version.
         self._counters.versions = self._counters.versions or self._counters.registry_id
-        self._default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
+        self.default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
         self._access: SubjectAccess = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
-            self._names[record.schema_id] = subject
+            self.known.names[record.schema_id] = subject
         found = [msgspec.convert(value, SchemaVersion) for value in state.section(VERSIONS).values()]
         for version in sorted(found, key=lambda version: (version.registry_id, version.created_at_ms)):
-            self._versions.hold(version)
+            self.known.hold(version)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, schema_id: int, version: int | None = None) -> SchemaVersion:
         """Return a version of the subject with this id, by default the latest. Raises UnknownSchemaError."""
-        subject = self._names.get(schema_id)
-        if subject is None or not self._versions.of(subject):
-            raise UnknownSchemaError("schema", f"schema {schema_id}")
+        subject = self.known.names.get(schema_id)
+        if subject is None or not self.known.of(subject):
+            raise errors.UnknownSchemaError("schema", f"schema {schema_id}")
         return self.latest(subject) if version is None else self.find(subject, version)
 
     def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
         """Return the latest version. `deleted`: a deleted one if there is no other. Raises UnknownSchemaError."""
-        versions = self._versions.of(subject) or self._known(subject, deleted)
+        versions = self.known.of(subject) or self._known(subject, deleted)
         return versions[max(versions)]
 
     def find(self, subject: str, version: int, deleted: bool = False) -> SchemaVersion:
         """Return a version. `deleted`: also a deleted one. Raises UnknownSchemaError."""
         found = self._known(subject, deleted).get(version)
         if found is None:
-            raise UnknownSchemaError("version", f"version {version} of subject {subject!r}")
+            raise errors.UnknownSchemaError("version", f"version {version} of subject {subject!r}")
         return found
 
     def versions(self, subject: str, deleted: bool = False) -> list[SchemaVersion]:
@@ -130,8 +113,8 @@ class Registry:
     def subjects(self, deleted: bool = False) -> list[SubjectRow]:
         """Return subjects with versions, sorted by name. `deleted`: include those with only deleted versions."""
         rows = []
-        for subject in sorted(self._versions):
-            is_live = bool(self._versions.of(subject))
+        for subject in sorted(self.known):
+            is_live = bool(self.known.of(subject))
             if is_live or deleted:
                 latest = self.latest(subject, deleted)
                 rows.append(SubjectRow(
@@ -140,62 +123,26 @@ class Registry:
                 ))  # fmt: skip
         return rows
 
-    def maybe_subject(self, schema_id: int) -> str | None:
-        """Return the subject with this id, also if all its versions were deleted."""
-        return self._names.get(schema_id)
-
-    def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None:
-        """Return a version, or the latest if `version` is None."""
-        versions = self._versions.of(subject)
-        return versions.get(max(versions) if version is None else version) if versions else None
-
-    def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None:
-        """Return a version with this definition: preferably of this subject, then one that is not deleted."""
-        found = self._versions.with_definition(registry_id)
-        return min(found, key=lambda each: (each.subject != subject, each.deleted), default=None)
-
     def registered(self, registry_id: int, deleted: bool = False) -> list[SchemaVersion]:
         """Return all versions with this definition. `deleted`: include deleted ones."""
-        return [each for each in self._versions.with_definition(registry_id) if deleted or not each.deleted]
+        return [each for each in self.known.with_definition(registry_id) if deleted or not each.deleted]
 
     def users(self, version: SchemaVersion, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions that refer to this one. `deleted`: include deleted ones."""
-        return [each for each in self._versions.users(version) if deleted or not each.deleted]
+        return [each for each in self.known.users(version) if deleted or not each.deleted]
 
-    def maybe_same(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        references: References = (),
-        deleted: bool = False,
-    ) -> SchemaVersion | None:
+    def maybe_same(self, call: FindSchema) -> SchemaVersion | None:
         """Return the version of the subject with this schema. Raises SchemaInvalidError, UnknownSchemaError."""
-        versions = self._known(subject, deleted)
-        references = self._settled(references)
-        return self._maybe_twin(versions, self._read(schema_type, definition, references), references)
-
-    def ready(self, version: SchemaVersion) -> Definition:
-        """Return the validator of this version, built if needed."""
-        found = self._ready.get(version.registry_id)
-        if found is None:
-            resolved = self._resolved(version.references)
-            found = self._make_ready(version, read_definition(version.schema_type, version.definition, resolved))
-        else:
-            self._ready.move_to_end(version.registry_id)
-        return found
+        versions, references = self._known(call.subject, call.deleted), self._settled(call.references)
+        return self._maybe_twin(versions, self._read(call.schema_type, call.definition, references), references)
 
     def mode(self, subject: str) -> Mode:
         """Return the subject's compatibility mode, or the default."""
-        return self.own_mode(subject) or self._default_mode
+        return self.own_mode(subject) or self.default_mode
 
     def own_mode(self, subject: str) -> Mode | None:
         record = self._subjects.get(subject)
         return None if record is None else record.mode
-
-    @property
-    def default_mode(self) -> Mode:
-        return self._default_mode
 
     def access(self, subject: str | None = None) -> SubjectAccess:
         """Return whether versions may be registered and deleted: the subject's setting, or the default."""
@@ -207,29 +154,22 @@ class Registry:
 
     # ---- changing ----------------------------------------------------------------------------------------------------
 
-    def register(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        *,
-        references: References = (),
-        description: str = "",
-        created_by: str = "",
-        tags: tuple[str, ...] = (),
-    ) -> tuple[SchemaVersion, bool]:
+    def register(self, call: RegisterSchema) -> tuple[SchemaVersion, bool]:
         """Register a schema. Return the version, and whether it is new: a schema that the subject has already is not
         registered again. A deleted one is: it keeps the number of its definition and gets the next version.
 
         Raises SchemaInvalidError, SchemaIncompatibleError, SchemaReadOnlyError, BusyError if the registry is full,
         UnavailableError.
         """
+        subject, tags = call.subject, call.tags
         _check_name(subject)
-        if sum(map(len, (description, created_by, *tags))) + len(tags) > MAX_NOTES:
-            raise SchemaInvalidError("description, creator and tags", f"have more than {MAX_NOTES} characters in total")
-        references = self._settled(references)
-        read = self._read(schema_type, definition, references)
-        twin = self._maybe_twin(self._versions.of(subject, deleted=True), read, references)
+        if sum(map(len, (call.description, call.created_by, *tags))) + len(tags) > MAX_NOTES:
+            raise errors.SchemaInvalidError(
+                "description, creator and tags", f"have more than {MAX_NOTES} characters in total"
+            )
+        references = self._settled(call.references)
+        read = self._read(call.schema_type, call.definition, references)
+        twin = self._maybe_twin(self.known.of(subject, deleted=True), read, references)
         if twin is not None and not twin.deleted:
             return twin, False
         self._check_writable(subject)
@@ -242,37 +182,30 @@ class Registry:
         record = self._subject_record(subject)
         version = SchemaVersion(
             subject, record.schema_id, record.next_version, self._number_of(read, references), read.schema_type,
-            read.text or definition, identities(read, references)[0], description, self._bus.clock_us() // 1000,
-            created_by, tags, references,
+            read.text or call.definition, identities(read, references)[0], call.description,
+            self._bus.clock_us() // 1000, call.created_by, tags, references,
         )  # fmt: skip
         self._keep_version(version, msgspec.structs.replace(record, next_version=version.version + 1))
-        self._make_ready(version, read)
+        self.known.make_ready(version, read)
         return version, True
 
-    def check(
-        self,
-        subject: str,
-        schema_type: str,
-        definition: bytes,
-        mode: str | None = None,
-        version: int | None = None,
-        references: References = (),
-    ) -> list[str]:
+    def check(self, call: CheckSchema) -> list[str]:
         """Return why the definition is incompatible with the named version, or with those that the mode compares.
         Empty if it is compatible.
 
         Raises UnknownSchemaError, SchemaInvalidError.
         """
-        wanted = self.mode(subject) if mode is None else mode_of(mode)
+        subject, version = call.subject, call.version
+        wanted = self.mode(subject) if call.mode is None else mode_of(call.mode)
         older = self._before(subject, wanted) if version is None else [self.find(subject, version)]
         if not older:
-            raise UnknownSchemaError("subject", f"subject {subject!r}")
-        read = self._read(schema_type, definition, self._settled(references))
-        return [reason for each in older for reason in incompatibilities(read, self.ready(each), wanted)]
+            raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
+        read = self._read(call.schema_type, call.definition, self._settled(call.references))
+        return [reason for each in older for reason in incompatibilities(read, self.known.ready(each), wanted)]
 
     def differences(self, subject: str, new: int, old: int) -> dict[str, list[str]]:
         """Return why `new` is incompatible with `old`, backward and forward. Raises UnknownSchemaError."""
-        newer, older = (self.ready(self.find(subject, number, deleted=True)) for number in (new, old))
+        newer, older = (self.known.ready(self.find(subject, number, deleted=True)) for number in (new, old))
         return {"backward": incompatibilities(newer, older, "backward"),
                 "forward": incompatibilities(newer, older, "forward")}  # fmt: skip
 
@@ -283,20 +216,20 @@ class Registry:
         self._check_writable(subject)
         self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=wanted))
 
-    def prepare_mode(self, subject: str, mode: str | None) -> None:
-        """Set the mode of a subject, also before its first version; None: the default. Raises SchemaReadOnlyError."""
-        _check_name(subject)
+    def prepare_mode(self, subject: str | None, mode: str | None) -> None:
+        """Set the mode of a subject, also before its first version; None: the default. Without a subject, set the
+        default. Raises SchemaInvalidError, SchemaReadOnlyError.
+        """
+        if subject is not None:
+            _check_name(subject)
         wanted = None if mode is None else mode_of(mode)
         self._check_writable(subject)
+        if subject is None:
+            self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted or "backward")
+            self.default_mode = wanted or "backward"
+            return
         self._check_room(OVERHEAD)
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))
-
-    def set_default_mode(self, mode: str) -> None:
-        """Set the mode of subjects without their own. Raises SchemaReadOnlyError."""
-        wanted = mode_of(mode)
-        self._check_writable(None)
-        self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted)
-        self._default_mode = wanted
 
     def set_access(self, subject: str | None, access: SubjectAccess | None) -> None:
         """Set the access of a subject, also before its first version, or the default. None resets it."""
@@ -310,56 +243,50 @@ class Registry:
 
     # ---- deleting ----------------------------------------------------------------------------------------------------
 
-    def delete_version(self, subject: str, version: int) -> None:
-        """Delete a version. Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError."""
+    def delete_version(self, subject: str, version: int, permanent: bool = False) -> None:
+        """Delete a version; `permanent`: a deleted one for good.
+
+        Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError.
+        """
         found = self.find(subject, version, deleted=True)
-        if found.deleted:
-            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=True)
+        if found.deleted != permanent:
+            raise errors.SchemaDeletionError(
+                "version", f"version {version} of subject {subject!r}", already=found.deleted
+            )
         self._check_writable(subject)
-        self._check_unused(found, self.users(found))
-        self._replace(msgspec.structs.replace(found, deleted=True))
+        self._check_unused(found, self.users(found, deleted=permanent))
+        self._delete(found)
 
-    def delete_subject(self, subject: str) -> list[int]:
-        """Delete all versions and settings of a subject. Raises as `delete_version`."""
-        if not self._versions.of(subject):
-            self._known(subject, deleted=True)
-            raise SchemaDeletionError("subject", f"subject {subject!r}", already=True)
-        self._check_writable(subject)
-        versions = self.versions(subject)
-        for each in versions:
-            others = [user for user in self.users(each) if user.subject != subject]
-            self._check_unused(each, others)
-        for each in versions:
-            self._replace(msgspec.structs.replace(each, deleted=True))
-        self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=None, access=None))
-        return [each.version for each in versions]
-
-    def forget_version(self, subject: str, version: int) -> None:
-        """Delete a deleted version permanently. Raises as `delete_version`."""
-        found = self.find(subject, version, deleted=True)
-        if not found.deleted:
-            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=False)
-        self._check_writable(subject)
-        self._check_unused(found, self.users(found, deleted=True))
-        self._forget(found)
-
-    def forget_subject(self, subject: str) -> list[int]:
-        """Delete all versions of a deleted subject permanently. Raises as `delete_version`."""
+    def delete_subject(self, subject: str, permanent: bool = False) -> list[int]:
+        """Delete all versions and settings of a subject, or its deleted versions for good. Raises as
+        `delete_version`."""
         versions = self.versions(subject, deleted=True)
-        if self._versions.of(subject):
-            raise SchemaDeletionError("subject", f"subject {subject!r}", already=False)
+        is_deleted = not self.known.of(subject)
+        if is_deleted != permanent:
+            raise errors.SchemaDeletionError("subject", f"subject {subject!r}", already=is_deleted)
         self._check_writable(subject)
+        versions = versions if permanent else self.versions(subject)
         for each in versions:
-            others = [user for user in self.users(each, deleted=True) if user.subject != subject]
+            others = [user for user in self.users(each, deleted=permanent) if user.subject != subject]
             self._check_unused(each, others)
         for each in versions:
-            self._forget(each)
+            self._delete(each)
+        if not permanent:
+            self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=None, access=None))
         return [each.version for each in versions]
+
+    def _delete(self, version: SchemaVersion) -> None:
+        if version.deleted:
+            self._forget(version)
+        else:
+            self._replace(msgspec.structs.replace(version, deleted=True))
 
     def _check_unused(self, version: SchemaVersion, users: list[SchemaVersion]) -> None:
         if users:
             what = f"version {version.version} of subject {version.subject!r}"
-            raise SchemaInUseError(what, [f"version {each.version} of subject {each.subject!r}" for each in users])
+            raise errors.SchemaInUseError(
+                what, [f"version {each.version} of subject {each.subject!r}" for each in users]
+            )
 
     # ---- storage -----------------------------------------------------------------------------------------------------
 
@@ -367,7 +294,7 @@ class Registry:
         """Store a new version. The journal first: if it raises, nothing has changed."""
         self._check_room(size_of(version))
         if version.registry_id > MAX_REGISTRY_ID:
-            raise BusyError("no schema ids are left")
+            raise errors.BusyError("no schema ids are left")
         self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
         self._keep_subject(version.subject, record)
         self._counters.registry_id = max(self._counters.registry_id, version.registry_id)
@@ -375,9 +302,8 @@ class Registry:
         self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
         for each in self.registered(version.registry_id, deleted=True):
             if each.subject == version.subject:  # a deleted version, whose row the new one replaces
-                self._versions.let_go(each)
-        self._versions.hold(version)
-        self.generation += 1
+                self.known.let_go(each)
+        self.known.hold(version)
 
     def _key(self, version: SchemaVersion) -> str:
         """Return the key of a version's row in the state.
@@ -391,23 +317,19 @@ class Registry:
 
     def _replace(self, version: SchemaVersion) -> None:
         self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
-        self._versions.let_go(self._versions.of(version.subject, deleted=True)[version.version])
-        self._versions.hold(version)
-        self.generation += 1
+        self.known.let_go(self.known.of(version.subject, deleted=True)[version.version])
+        self.known.hold(version)
 
     def _forget(self, version: SchemaVersion) -> None:
         self._bus.set_state(VERSIONS, self._key(version), None)
-        self._versions.let_go(version)
-        if not self._versions.with_definition(version.registry_id):
-            self._ready.pop(version.registry_id, None)
-        left = max(self._versions.of(version.subject, deleted=True), default=0)
+        self.known.let_go(version)
+        left = max(self.known.of(version.subject, deleted=True), default=0)
         record = self._subjects[version.subject]
         self._keep_subject(version.subject, msgspec.structs.replace(record, next_version=left + 1))
-        self.generation += 1
 
     def _check_room(self, size: int) -> None:
-        if self._versions.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
-            raise BusyError("the schema registry is full (broker.schemas.total_bytes)")
+        if self.known.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
+            raise errors.BusyError("the schema registry is full (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
         """Return the record of a subject, or a new one with the next id."""
@@ -416,58 +338,46 @@ class Registry:
     def _keep_subject(self, subject: str, record: SubjectRecord) -> None:
         self._bus.set_state(SUBJECTS, subject, msgspec.to_builtins(record))
         self._subjects[subject] = record
-        self._names[record.schema_id] = subject
+        self.known.names[record.schema_id] = subject
         if record.schema_id > self._counters.schema_id:
             self._counters.schema_id = record.schema_id
             self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
 
     def _number_of(self, read: Definition, references: References) -> int:
         """Return the number of a known definition, or the next free one."""
-        known = self._versions.maybe_number(read.schema_type, identities(read, references))
+        known = self.known.maybe_number(read.schema_type, identities(read, references))
         return self._counters.registry_id + 1 if known is None else known
-
-    def _make_ready(self, version: SchemaVersion, definition: Definition) -> Definition:
-        self._ready[version.registry_id] = definition
-        if len(self._ready) > READY:
-            self._ready.popitem(last=False)
-        return definition
 
     # ---- definitions -------------------------------------------------------------------------------------------------
 
     def _settled(self, references: References) -> References:
         """Return the references with LATEST replaced by version numbers. Raises SchemaInvalidError."""
         if len(references) > self._settings.references:
-            raise SchemaInvalidError(
+            raise errors.SchemaInvalidError(
                 "references", f"{len(references)} exceed {self._settings.references} (broker.schemas.references)"
             )
         return tuple(
             msgspec.structs.replace(each, version=latest.version)
-            if each.version == LATEST and (latest := self.maybe_version(each.subject, None)) is not None
+            if each.version == LATEST and (latest := self.known.maybe_version(each.subject, None)) is not None
             else each
             for each in references
         )
 
-    def _resolved(self, references: References) -> Resolved:
-        return resolve(references, self._maybe_referenced, self._settings)
-
-    def _maybe_referenced(self, reference: SchemaReference) -> SchemaVersion | None:
-        return self._versions.of(reference.subject, deleted=True).get(reference.version)
-
     def _check_referable(self, references: References) -> None:
         """Check that no new reference is to a deleted version; existing references stay valid."""
         for each in references:
-            if each.version not in self._versions.of(each.subject):
-                raise SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
+            if each.version not in self.known.of(each.subject):
+                raise errors.SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
 
     def _read(self, schema_type: str, definition: bytes, references: References = ()) -> Definition:
         limit = self._settings.definition_bytes
         if len(definition) > limit:
-            raise SchemaInvalidError(
+            raise errors.SchemaInvalidError(
                 "definition", f"has {len(definition)} bytes, {limit} are allowed (broker.schemas.definition_bytes)"
             )
-        resolved = self._resolved(references)
+        resolved = self.known.resolved(references)
         found = self._read_aside.pop((schema_type, definition, resolved), None)
-        if isinstance(found, RacewayError):
+        if isinstance(found, errors.RacewayError):
             raise found
         return found or read_definition(schema_type_of(schema_type), definition, resolved)
 
@@ -475,8 +385,8 @@ class Registry:
         """Start to parse a large definition in a thread; `register` or `check` must wait for the result. None if it is
         small, exceeds the limit, or has unknown references."""
         try:
-            resolved = self._resolved(self._settled(references))
-        except SchemaInvalidError:
+            resolved = self.known.resolved(self._settled(references))
+        except errors.SchemaInvalidError:
             return None
         size = len(definition) + sum(len(each.definition) for each in resolved)
         if size < LARGE or len(definition) > self._settings.definition_bytes:
@@ -486,19 +396,19 @@ class Registry:
         return self._thread.submit(self._read_in_thread, schema_type, definition, resolved)
 
     def _read_in_thread(self, schema_type: str, definition: bytes, resolved: Resolved) -> None:
-        found: Definition | RacewayError
+        found: Definition | errors.RacewayError
         try:
             found = read_definition(schema_type_of(schema_type), definition, resolved)
-        except RacewayError as error:
+        except errors.RacewayError as error:
             found = error
         if len(self._read_aside) >= KEPT_READ:  # their callers have disconnected
             self._read_aside.clear()
         self._read_aside[schema_type, definition, resolved] = found
 
     def _known(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
-        versions = self._versions.of(subject, deleted)
+        versions = self.known.of(subject, deleted)
         if not versions:
-            raise UnknownSchemaError("subject", f"subject {subject!r}")
+            raise errors.UnknownSchemaError("subject", f"subject {subject!r}")
         return versions
 
     def _maybe_twin(
@@ -510,23 +420,23 @@ class Registry:
 
     def _before(self, subject: str, mode: Mode) -> list[SchemaVersion]:
         """Return the versions that a mode compares with, latest first."""
-        versions = sorted(self._versions.of(subject).values(), key=lambda version: -version.version)
+        versions = sorted(self.known.of(subject).values(), key=lambda version: -version.version)
         return versions if mode.endswith(TRANSITIVE) else versions[:1]
 
     def _check_follows(self, subject: str, read: Definition) -> None:
         mode = self.mode(subject)
         for older in self._before(subject, mode):
-            reasons = incompatibilities(read, self.ready(older), mode)
+            reasons = incompatibilities(read, self.known.ready(older), mode)
             if reasons:
-                raise SchemaIncompatibleError(subject, older.version, mode, reasons)
+                raise errors.SchemaIncompatibleError(subject, older.version, mode, reasons)
 
     def _check_writable(self, subject: str | None) -> None:
         if self.access(subject) == "READONLY":
-            raise SchemaReadOnlyError("the registry" if subject is None else f"subject {subject!r}")
+            raise errors.SchemaReadOnlyError("the registry" if subject is None else f"subject {subject!r}")
 
 
 def _check_name(subject: str) -> None:
     if not subject or len(subject) > MAX_NAME or not subject.isprintable():
-        raise SchemaInvalidError("subject", f"must have 1 to {MAX_NAME} printable characters")
+        raise errors.SchemaInvalidError("subject", f"must have 1 to {MAX_NAME} printable characters")
     if subject.startswith(CONTEXT):
-        raise SchemaInvalidError("subject", f"{subject!r} names a context; contexts are not supported")
+        raise errors.SchemaInvalidError("subject", f"{subject!r} names a context; contexts are not supported")

@@ -12,23 +12,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
-from raceway import config
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.registry.contracts import Contract
 from raceway.broker.registry.registry import Registry
 from raceway.broker.runs import Refused, RowSpan, without
+from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import kept_attributes
-from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError
+from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError, UnknownTopicError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, Batch, agreed, encode_attributes
-from raceway.model.schemas import Policy, TopicSchema
+from raceway.model.intents import schemas as intents
+from raceway.model.schemas import Policy, SchemaVersion, TopicSchema
+from raceway.model.topics import refuse_reserved
 from raceway.schema.definition import policy_of
 
 log = structlog.get_logger("raceway.schemas")
@@ -51,11 +53,78 @@ NO_BINDING = TopicBinding()
 
 
 class Schemas(Registry):
-    def __init__(self, bus: Bus, settings: config.SchemaSettings) -> None:
-        super().__init__(bus, settings)
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
         self._bindings: dict[str, TopicBinding] = {}
         for name, value in bus.journal.state.section(BINDINGS).items():
             self._apply(bus.topics.own(name), msgspec.convert(value, TopicBinding))
+
+    def calls(self) -> dict[type, IntentHandler]:
+        changes: dict[type, Callable[[Any], Any]] = {
+            intents.DeleteVersion: lambda call: self.delete_version(call.subject, call.version, call.permanent),
+            intents.DeleteSubject: lambda call: self.delete_subject(call.subject, call.permanent),
+            intents.SetMode: lambda call: self.set_mode(call.subject, call.mode),
+            intents.PrepareMode: lambda call: self.prepare_mode(call.subject, call.mode),
+            intents.SetAccess: lambda call: self.set_access(call.subject, call.access),
+            intents.BindTopic: self._bind_topic,
+            intents.UnbindTopic: self._unbind_topic,
+        }
+        calls = {kind: self._bus.changing(work) for kind, work in changes.items()}
+        return calls | {
+            intents.RegisterSchema: self._register,
+            intents.CheckSchema: self._check,
+            intents.FindSchema: self._find,
+        }
+
+    # ---- definitions -------------------------------------------------------------------------------------------------
+
+    def _read_large(self, call: intents.RegisterSchema | intents.CheckSchema | intents.FindSchema) -> Steps[None]:
+        """Parse a large definition in another thread. Errors are raised by the call that uses it."""
+        reading = self.maybe_read_aside(call.schema_type, call.definition, call.references)
+        if reading is not None:
+            yield self._bus.aside(reading.result)
+
+    def _register(self, peer: Peer, call: intents.RegisterSchema) -> Steps[intents.Registered]:
+        self._bus.journal.check_writable()
+        yield from self._read_large(call)
+        version, is_new = self.register(call)
+        yield self._bus.commit
+        return intents.Registered(version, is_new)
+
+    def _check(self, peer: Peer, call: intents.CheckSchema) -> Steps[list[str]]:
+        yield from self._read_large(call)
+        return self.check(call)
+
+    def _find(self, peer: Peer, call: intents.FindSchema) -> Steps[SchemaVersion | None]:
+        yield from self._read_large(call)
+        return self.maybe_same(call)
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def _bind_topic(self, call: intents.BindTopic) -> TopicSchema:
+        refuse_reserved(call.topic)
+        topic = self._bus.topics.maybe_get(call.topic)
+        if topic is None:
+            topic = self._bus.topics.spelled(call.topic.encode(), folds_case=False)
+        topics = topic.partitions or (topic,)
+        for each in topics:
+            known = self.topic_schema(each)
+            self.configure(
+                each,
+                call.subject if call.changes_subject else known.subject,
+                call.policy or known.policy,
+                known.validate_payload if call.validate_payload is None else call.validate_payload,
+            )
+        return self.topic_schema(topics[0])
+
+    def _unbind_topic(self, call: intents.UnbindTopic) -> TopicSchema:
+        topic = self._bus.topics.maybe_get(call.topic)
+        if topic is None:
+            raise UnknownTopicError(call.topic)
+        topics = topic.partitions or (topic,)
+        for each in topics:
+            self.forget(each)
+        return self.topic_schema(topics[0])
 
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +190,7 @@ class Schemas(Registry):
         topic.contract = None
         if binding.policy != "none":
             topic.contract = Contract(
-                self, binding.subject, binding.policy, binding.validate_payload, self._settings.checked_bytes
+                self.known, binding.subject, binding.policy, binding.validate_payload, self._settings.checked_bytes
             )
 
 

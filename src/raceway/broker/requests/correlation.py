@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from raceway.broker.peers import AnswerName, Party, Peer, Pending
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
+from raceway.net.runtime import Clock
 from raceway.net.timers import TICK_MS, TimerWheel
 
 Key = tuple[str, bytes]
@@ -27,19 +28,10 @@ STALE_DEADLINES = 4
 
 
 class Correlation:
-    """Table of open requests. `monotonic_ms` and `call_later` are the loop's; `fail` tells the requester."""
+    """Table of open requests. `fail` tells the requester."""
 
-    def __init__(
-        self,
-        limit: int,
-        fail: Fail,
-        monotonic_ms: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], object],
-    ) -> None:
-        self._limit = limit
-        self._fail = fail
-        self._monotonic_ms = monotonic_ms
-        self._call_later = call_later
+    def __init__(self, limit: int, fail: Fail, loop: Clock) -> None:
+        self._limit, self._fail, self._loop = limit, fail, loop
         self._open: dict[Key, Pending] = {}
         # Requests without a deadline, by requester.
         self._patient: dict[Peer, set[Key]] = {}
@@ -81,7 +73,7 @@ class Correlation:
             self._set_deadlines(expiring)
 
     def _set_deadlines(self, expiring: dict[int, list[Key]]) -> None:
-        now_ms = self._monotonic_ms()
+        now_ms = self._loop.time() * 1000
         for timeout_ms, keys in expiring.items():
             self._wheel.add(now_ms + timeout_ms, now_ms, *keys)
         if len(self._wheel) > STALE_DEADLINES * self._limit:
@@ -168,11 +160,11 @@ class Correlation:
     def _sweep_later(self) -> None:
         if not self._sweeping:
             self._sweeping = True
-            self._call_later(TICK_MS / 1000, self._sweep)
+            self._loop.call_later(TICK_MS / 1000, self._sweep)
 
     def _sweep(self) -> None:
         self._sweeping = False
-        for key in self._wheel.due(self._monotonic_ms()):
+        for key in self._wheel.due(self._loop.time() * 1000):
             if (request := self._open.get(key)) is not None:
                 self._expire(request)
         if self._wheel:

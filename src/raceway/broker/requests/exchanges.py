@@ -10,14 +10,16 @@ other side works. Whether the journal is writable is checked before.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from raceway import errors
 from raceway.broker.bus import Bus
-from raceway.broker.peers import AnswerName, Peer, Pending, Responder
+from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queues.consumer import Entry, RowAnswer
-from raceway.broker.queues.table import QueueResponder, QueueTable
+from raceway.broker.queues.queue import Queue
+from raceway.broker.queues.table import QueueTable
 from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.requests.correlation import Correlation
 from raceway.broker.requests.refusals import evicted_rows, unserved_rows
@@ -25,15 +27,6 @@ from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop
-from raceway.errors import (
-    BusyError,
-    NoRouteError,
-    RacewayError,
-    RequestTimeoutError,
-    UnavailableError,
-    UnknownQueueError,
-    UnmatchedAnswerError,
-)
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
@@ -59,12 +52,8 @@ class _Facts:
 
     def __init__(self, batch: Batch) -> None:
         column = batch.column
-        self.message_ids, self.timeouts_ms, self.versions = (
-            column("message_id"),
-            column("timeout_ms"),
-            column("version"),
-        )
-        self.roots = column("correlation_id")
+        self.message_ids, self.timeouts_ms = column("message_id"), column("timeout_ms")
+        self.versions, self.roots = column("version"), column("correlation_id")
         self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
 
 
@@ -76,9 +65,7 @@ class Exchanges:
         self.reply_queues = ReplyQueues()
         # Requests that were just evicted, with the wires of their requesters.
         self._evicted: list[tuple[bytes, Pending]] = []
-        self.correlation = Correlation(
-            bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
-        )
+        self.correlation = Correlation(bus.settings.max_outstanding, self._fail, bus.loop)
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -99,7 +86,7 @@ class Exchanges:
             responders = self._responders(span.topic, intent)
             count = span.stop - span.start
             if not responders:
-                refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
+                refused.append((span.start, span.stop, errors.NoRouteError(span.sent.decode())))
                 bus.meter.counts["router.request.error"] += count
             chosen += _choose(responders, count)
         askers: Sequence[Peer] | None = intent.askers
@@ -113,7 +100,14 @@ class Exchanges:
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
-            opened = list(self._open(askers, batch, spans, chosen, masked))
+            batch.time_us = self._now_us()
+            facts = _Facts(batch)
+            opened = [
+                self._opened(askers[row], facts, span, row, responder, masked_id)
+                for span in spans
+                for row in range(span.start, span.stop)
+                if (responder := chosen[row]) is not None and (masked_id := masked[row]) is not None
+            ]
             _name_deadlines(batch, opened)
             self._forward(opened, batch)
             first = self._keep(batch, spans, opened, done)
@@ -148,7 +142,7 @@ class Exchanges:
         if not asked:
             bus.append(unserved_rows(batch, [0], first), None)
             bus.meter.counts["router.request.error"] += 1
-            raise NoRouteError(spans[0].sent.decode())
+            raise errors.NoRouteError(spans[0].sent.decode())
         return Asked(len(asked))
 
     def _responders(self, topic: Topic, intent: Request) -> tuple[Responder, ...]:
@@ -167,28 +161,12 @@ class Exchanges:
         found = self._bus.routing.all_responders(topic.name)
         return [responder for responder in found if not (intent.by_name and responder.by_content)]
 
-    def _open(
-        self,
-        askers: Sequence[Peer],
-        batch: Batch,
-        spans: list[RowSpan],
-        chosen: list[Responder | None],
-        masked: list[bytes | None],
-    ) -> Iterator[OpenRequest]:
-        """Yield the requests that have a responder. They have no journal position yet."""
-        batch.time_us = self._now_us()
-        facts = _Facts(batch)
-        for span in spans:
-            for row in range(span.start, span.stop):
-                responder, masked_id = chosen[row], masked[row]
-                if responder is not None and masked_id is not None:
-                    yield self._opened(askers[row], facts, span, row, responder, masked_id)
-
     def _opened(
         self, peer: Peer, facts: _Facts, span: RowSpan, row: int, responder: Responder, masked_id: bytes
     ) -> OpenRequest:
+        """Return a request with its responder. It has no journal position yet."""
         message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
-        if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, QueueResponder)):
+        if timeout_ms is None and not (peer.waits_in_queues and isinstance(responder, Queue)):
             timeout_ms = peer.request_timeout_ms
             if timeout_ms is None:
                 timeout_ms = self._bus.settings.request_timeout_ms
@@ -203,7 +181,7 @@ class Exchanges:
         for row, request, _ in opened:
             self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
             responder = request.responder
-            if not isinstance(responder, QueueResponder):
+            if not isinstance(responder, Queue):
                 if not responder.reads_source:
                     batch.complete()
                 responder.forward(request, batch, row)
@@ -219,7 +197,7 @@ class Exchanges:
         offsets = batch.offset
         for row, request, _ in opened:
             request.sequence, request.offset = first + row, offsets[row]  # type: ignore[index]  # just given
-            if isinstance(request.responder, QueueResponder):
+            if isinstance(request.responder, Queue):
                 request.responder.forward(request, batch, row)
         self.correlation.add([(request, timeout_ms) for _, request, timeout_ms in opened])
         if self._evicted:
@@ -249,11 +227,10 @@ class Exchanges:
             if request is not None:
                 rows.append((row, request, verdict))
             if request is None or verdict is not None:
-                refused.append((row, row + 1, UnmatchedAnswerError(message_id and message_id.decode())))
+                refused.append((row, row + 1, errors.UnmatchedAnswerError(message_id and message_id.decode())))
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
-        answered = [(row, request) for row, request, verdict in rows if verdict is None]
         if rows:
-            self._finish(peer, batch, rows, answered, done, intent.refusal)
+            self._finish(peer, batch, rows, done, intent.refusal)
         return Taken(tuple(refused))
 
     def answer_named(self, peer: Peer, batch: Batch, done: Done | None) -> Taken:
@@ -272,28 +249,26 @@ class Exchanges:
             if request is not None:
                 rows.append((row, request, None))
                 continue
-            finished, queue = self._maybe_finished(name), self.reply_queues.maybe_get(name[0])
+            queue, known_as = self.reply_queues.maybe_get(name[0]), text_of(name[0])
+            # A further answer to an ordinary queue is a message of it, neither late nor a duplicate.
+            finished = None if self._queues.exists(known_as) else self.correlation.finished_named(name)
             if finished is not None:
                 rows.append((row, *finished))
             if queue is not None:
                 unclaimed.append((queue, RowAnswer(name[1], batch.keep([row]))))
             else:
-                refused.append((row, row + 1, UnknownQueueError(_text(name[0]))))
+                refused.append((row, row + 1, errors.UnknownQueueError(known_as)))
             if finished is not None or queue is not None:
                 verdict = b"unknown" if finished is None else finished[1]
                 self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
         done = done if len(refused) < batch.count else None
         if rows:
-            self._finish(peer, batch, rows, [(row, request) for row, request, verdict in rows if verdict is None], done)
+            self._finish(peer, batch, rows, done)
         elif done is not None:
             self._bus.journal.after_commit(done)
         for queue, answer in unclaimed:
             queue.put(answer)
         return Taken(tuple(refused))
-
-    def _maybe_finished(self, name: AnswerName) -> tuple[Pending, bytes] | None:
-        """Return the finished request of a late or duplicate answer; None if its reply queue is an ordinary queue."""
-        return None if self._queues.exists(_text(name[0])) else self.correlation.finished_named(name)
 
     def note_delivery(self, peer: Peer, entry: Entry) -> None:
         """Note that a queue is about to deliver this row to a peer: requests may be answered, chains continued."""
@@ -311,7 +286,9 @@ class Exchanges:
             # It may have waited in the queue across a restart.
             self._bus.chains.remember(delivered_id.lower(), message_id, root)
 
-    def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
+    def _hand_back(
+        self, batch: Batch, answered: list[tuple[int, Pending]], refusal: errors.RacewayError | None
+    ) -> None:
         if batch.error is not None:
             failures = [batch.item("error", row) for row, _ in answered]
             self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
@@ -345,14 +322,14 @@ class Exchanges:
         peer: Peer,
         batch: Batch,
         rows: list[Matched],
-        answered: list[tuple[int, Pending]],
         done: Done | None,
-        refusal: RacewayError | None = None,
+        refusal: errors.RacewayError | None = None,
     ) -> None:
         """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
+        answered = [(row, request) for row, request, verdict in rows if verdict is None]
         try:
             self._bus.journal.check_writable()
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             for _, request in answered:
                 self._fail(request, error)
             raise
@@ -400,12 +377,12 @@ class Exchanges:
             for hops, r in zip(told, requests, strict=True)
         ]
 
-    def _fail(self, request: Pending, error: RacewayError) -> None:
+    def _fail(self, request: Pending, error: errors.RacewayError) -> None:
         """End a request without an answer: deadline, eviction, or a journal that is not writable."""
-        reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
+        reason = "timeout" if isinstance(error, errors.RequestTimeoutError) else "dropped"
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         _withdraw(request)
-        if isinstance(error, BusyError) and request.sequence is not None:
+        if isinstance(error, errors.BusyError) and request.sequence is not None:
             self._evicted.append((request.requester.wire, request))
         if request.requester.open:
             request.requester.fail(request, error)
@@ -417,7 +394,7 @@ class Exchanges:
         for request in self.correlation.abandon(peer):
             _withdraw(request)
 
-    def _settle(self, opened: list[OpenRequest], done: Done | None, error: RacewayError | None) -> None:
+    def _settle(self, opened: list[OpenRequest], done: Done | None, error: errors.RacewayError | None) -> None:
         """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
         name them.
 
@@ -426,7 +403,7 @@ class Exchanges:
         if error is not None:
             for _, request, _ in opened:
                 request.sequence = None
-                if request.open and isinstance(request.responder, QueueResponder):
+                if request.open and isinstance(request.responder, Queue):
                     self.correlation.take(request.responder, request.forwarded_id)
                     self._fail(request, error)
         if done is not None:
@@ -435,11 +412,12 @@ class Exchanges:
 
 def _withdraw(request: Pending) -> None:
     """Remove a finished request from the queue in which it waits, if it does."""
-    if isinstance(request.responder, QueueResponder):
-        request.responder.queue.withdraw(request)
+    if isinstance(request.responder, Queue):
+        request.responder.withdraw(request)
 
 
-def _text(name: bytes) -> str:
+def text_of(name: bytes) -> str:
+    """Decode the name of a queue."""
     return name.decode("utf-8", "replace")
 
 
@@ -464,6 +442,5 @@ def _name_deadlines(batch: Batch, opened: list[OpenRequest]) -> None:
 def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:
     """Return the masked ids without those of requests in queues, which are delivered under their own id."""
     return [
-        None if isinstance(responder, QueueResponder) else masked_id
-        for masked_id, responder in zip(masked, chosen, strict=True)
+        None if isinstance(responder, Queue) else masked_id for masked_id, responder in zip(masked, chosen, strict=True)
     ]

@@ -8,10 +8,11 @@ own row contains the deadline.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from raceway.broker.peers import Pending
 from raceway.errors import BusyError, NoRouteError, RacewayError
-from raceway.model.envelope import OWN_NAME, RESPONSE, Batch, Column, agreed
+from raceway.model.envelope import OWN_NAME, RESPONSE, Batch, agreed
 
 
 def unserved_rows(batch: Batch, rows: list[int], first: int) -> Batch:
@@ -19,35 +20,23 @@ def unserved_rows(batch: Batch, rows: list[int], first: int) -> Batch:
     asked = batch if len(rows) == batch.count else batch.keep(rows)
     ids: list[bytes] = list(asked.column("message_id"))
     roots = [root or own for root, own in zip(asked.column("correlation_id"), ids, strict=True)]
-    return _rows(NoRouteError, asked.wire, asked.topic, ids, roots, [first + row for row in rows])
+    columns = {"wire": asked.wire, "topic": asked.topic, "correlation_id": roots}
+    return _rows(NoRouteError, ids, answers=[first + row for row in rows], **columns)
 
 
 def evicted_rows(requests: Sequence[tuple[bytes, Pending]]) -> Batch:
     """Build the rows for evicted requests, each given with its wire. The requests were stored."""
-    wires, gone = [wire for wire, _ in requests], [request for _, request in requests]
-    topics, ids = [request.topic.encoded for request in gone], [request.message_id for request in gone]
-    roots, positions = [request.correlation_id for request in gone], [request.sequence for request in gone]
-    return _rows(BusyError, agreed(wires), agreed(topics), ids, roots, positions)  # type: ignore[arg-type]  # stored
-
-
-def _rows(
-    error: type[RacewayError],
-    wire: Column[bytes],
-    topic: Column[bytes],
-    ids: list[bytes],
-    roots: list[bytes],
-    positions: list[int],
-) -> Batch:
-    return Batch(
-        len(ids),
-        wire=wire,
-        kind=RESPONSE,
-        producer=OWN_NAME,
-        topic=topic,
-        message_id=ids,
-        parent_id=ids,
-        correlation_id=roots,
-        answers=positions,
-        error=error.code.encode(),
-        payload=[b""] * len(ids),
+    gone = [request for _, request in requests]
+    return _rows(
+        BusyError,
+        [request.message_id for request in gone],
+        wire=agreed([wire for wire, _ in requests]),
+        topic=agreed([request.topic.encoded for request in gone]),
+        correlation_id=[request.correlation_id for request in gone],
+        answers=[request.sequence for request in gone],
     )
+
+
+def _rows(error: type[RacewayError], ids: list[bytes], **columns: Any) -> Batch:
+    common = {"kind": RESPONSE, "producer": OWN_NAME, "error": error.code.encode(), "payload": [b""] * len(ids)}
+    return Batch(len(ids), message_id=ids, parent_id=ids, **common, **columns)

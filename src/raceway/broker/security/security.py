@@ -45,8 +45,10 @@ from raceway.model.topics import namespace_of
 from raceway.net.ids import random_id
 
 ROLES, BINDINGS = "roles", "bindings"
-# Size of the caches of decisions: topics are named by peers.
+# Size of the cache of decisions: topics are named by peers.
 REMEMBERED = 65_536
+# Stands for any topic in the cache; no topic has this name.
+SOMEWHERE = "*"
 
 
 class Security:
@@ -64,7 +66,6 @@ class Security:
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
-        self._somewhere: dict[tuple[Principal, Permission], bool] = {}
         # Called after each change of roles or bindings, to end what is no longer allowed.
         self.changed: Callable[[], None] = lambda: None
 
@@ -144,20 +145,21 @@ class Security:
             scopes: set[tuple[Scope, str]] = {("cluster", "")}
             if topic is not None:
                 scopes |= {("namespace", namespace_of(topic)), ("topic", topic)}
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            allowed = self._known[key] = self._allows_at(principal, permission, scopes)
+            allowed = self._decided(key, scopes)
         return allowed
 
     def allows_somewhere(self, principal: Principal, permission: Permission) -> bool:
         """Return whether the permission is granted on the cluster, any namespace or any topic. A cheap first check."""
-        key = (principal, permission)
-        allowed = self._somewhere.get(key)
+        key = (principal, permission, SOMEWHERE)
+        allowed = self._known.get(key)
         if allowed is None:
-            scopes = {(binding.scope, binding.resource) for binding in self._bindings.values()}
-            if len(self._somewhere) >= REMEMBERED:
-                self._somewhere.clear()
-            allowed = self._somewhere[key] = self._allows_at(principal, permission, scopes)
+            allowed = self._decided(key, {(binding.scope, binding.resource) for binding in self._bindings.values()})
+        return allowed
+
+    def _decided(self, key: tuple[Principal, Permission, str | None], scopes: set[tuple[Scope, str]]) -> bool:
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        allowed = self._known[key] = self._allows_at(key[0], key[1], scopes)
         return allowed
 
     def _allows_at(self, principal: Principal, permission: Permission, scopes: set[tuple[Scope, str]]) -> bool:
@@ -253,7 +255,6 @@ class Security:
 
     def _put(self, section: str, key: str, value: Role | Binding | None) -> None:
         self._known.clear()
-        self._somewhere.clear()
         self._keep(section, key, None if value is None else msgspec.to_builtins(value))
         if self.enabled:
             self.changed()

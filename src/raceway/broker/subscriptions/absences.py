@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raceway import config
+from raceway.broker.bus import Bus
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.subscription import Subscription
-from raceway.net.timers import Alarms, Sleep
+from raceway.net.timers import Alarms
 
 # Alarms of removed subscriptions that may remain in the wheel before it is cleaned; they would stay for a day.
 MOST_STALE = 1000
@@ -20,17 +20,13 @@ class Absences:
     """Timers of disconnected consumers. Calls `forget` for expired consumers, `remove` for live subscriptions."""
 
     def __init__(
-        self,
-        settings: config.Subscriptions,
-        now_ms: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], Sleep],
-        forget: Callable[[Subscription, Consumer], None],
-        remove: Callable[[Subscription], None],
+        self, bus: Bus, forget: Callable[[Subscription, Consumer], None], remove: Callable[[Subscription], None]
     ) -> None:
+        settings = bus.settings.subscriptions
         self._expiry_ms, self._removal_ms = 1000 * settings.consumer_expiry_s, 1000 * settings.live_removal_s
-        self._now_ms = now_ms
+        self._now_ms: Callable[[], float] = lambda: bus.loop.time() * 1000
         self._forget, self._remove = forget, remove
-        self._alarms: Alarms[Subscription] = Alarms(self._look, now_ms, call_later)
+        self._alarms: Alarms[Subscription] = Alarms(self._look, self._now_ms, bus.loop.call_later)
         self._watched: set[Subscription] = set()
 
     def note(self, subscription: Subscription) -> None:

@@ -1,47 +1,104 @@
-"""Administration of subscriptions: list, remove, failure policy, messages in flight."""
+"""Administration of subscriptions: create, move, list, remove; failure policy, messages in flight."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
 from raceway.broker.bus import Bus, IntentHandler
+from raceway.broker.peers import Peer
+from raceway.broker.places import count_requests, find_place
+from raceway.broker.queues.table import QueueTable
+from raceway.broker.reading import Reading, topic_name
+from raceway.broker.steps import Steps
+from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.table import SubscriptionTable, check_name
 from raceway.broker.topic_records import TopicRecords
-from raceway.errors import InUseError
+from raceway.broker.topics import Topic
+from raceway.errors import InUseError, InvalidValueError, UnknownTopicError
+from raceway.model.intents import administration as intents
+from raceway.model.intents.administration import DeliverySettings, ReaderMoved, TopicDone
 from raceway.model.intents.subscriptions import RemoveSubscription, SetDispatch, SetFailurePolicy
-from raceway.model.subscriptions import FailurePolicy, SubscriptionType
+from raceway.model.subscriptions import LAST, ConsumerWanted, Start, parse_start
 
 
 class SubscriptionAdministration:
-    def __init__(self, bus: Bus, records: TopicRecords, subscriptions: SubscriptionTable) -> None:
-        self._bus, self._records, self._subscriptions = bus, records, subscriptions
+    def __init__(
+        self, bus: Bus, records: TopicRecords, subscriptions: SubscriptionTable, queues: QueueTable, reading: Reading
+    ) -> None:
+        self._bus, self._records, self._reading = bus, records, reading
+        self._subscriptions, self._queues = subscriptions, queues
 
     def calls(self) -> dict[type, IntentHandler]:
         return {
+            intents.CreateSubscription: self._create,
+            intents.MoveReader: self._move,
+            intents.SetDelivery: self._set_delivery,
+            intents.ResetDelivery: self._reset_delivery,
             RemoveSubscription: self._bus.changing(self._remove),
             SetFailurePolicy: self._bus.changing(self._set_policy),
             SetDispatch: self._bus.changing(self._set_dispatch),
         }
 
-    def _remove(self, call: RemoveSubscription) -> None:
-        for part in self._records.parts(call.topic):
-            self.unsubscribe(part.name, call.name)
-
-    def _set_policy(self, call: SetFailurePolicy) -> None:
-        for part in self._records.parts(call.topic):
-            if call.policy is None:
-                self.remove_failure_policy(part.name, call.name)
-            else:
-                self.set_failure_policy(part.name, call.name, call.policy)
-
-    def _set_dispatch(self, call: SetDispatch) -> None:
-        for part in self._records.parts(call.topic):
-            if call.in_flight is not None:
-                self.set_in_flight(part.name, call.name, call.in_flight or None)
-            if call.max_unacked is not None:
-                self.set_dispatch_limit(part.name, call.name, call.max_unacked)
-
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of a topic's subscriptions. Raises UnknownTopicError."""
         return sorted({name for part in self._records.parts(topic) for name in self._subscriptions.of_topic(part)})
+
+    # ---- creating, moving, removing ----------------------------------------------------------------------------------
+
+    def _create(self, peer: Peer, call: intents.CreateSubscription) -> Steps[TopicDone]:
+        name, start, security = topic_name(self._bus, call.topic), parse_start(call.start), self._bus.security
+        security.check(peer.principal, "Consume", name)
+        if not self._records.partitions(name):
+            if not call.creates_topic:
+                raise UnknownTopicError(name)
+            security.check(peer.principal, "Produce", name)
+            self._records.create_reliable(name)
+        made = False
+        for part in self._records.partitions(name):
+            made |= yield from self._create_one(part.name, call, start)
+        yield self._bus.commit
+        return TopicDone(name, made)
+
+    def _create_one(self, topic: str, call: intents.CreateSubscription, start: Start) -> Steps[bool]:
+        place = None
+        if start != LAST:
+            place = yield self._bus.aside(partial(find_place, self._bus.journal, topic, start))
+        if call.in_flight is not None:
+            self.change(topic, call.name, in_flight=call.in_flight)
+        return self._subscriptions.make(ConsumerWanted(topic, "", call.name, call.type, start=start), place)
+
+    def _move(self, peer: Peer, call: intents.MoveReader) -> Steps[ReaderMoved]:
+        topics = self._reading.readable(peer.principal, call.topic)
+        begin = self._reading.positions(topics, call.start)
+        self._bus.journal.check_writable()
+        gaps = yield from self._reading.find_gaps(topics, begin)
+        if call.subscription is None:
+            name = topics[0].spoken.decode()  # a queue has one topic
+            self._queues.find(name, call.token)
+            self._queues.move(name, begin[0])
+        else:
+            yield from self._move_subscriptions(call.subscription, topics, begin)
+        yield self._bus.commit
+        return ReaderMoved(begin, gaps)
+
+    def _move_subscriptions(self, name: str, topics: Sequence[Topic], begin: Sequence[int]) -> Steps[None]:
+        found = [self._subscriptions.find(topic.name, name) for topic in topics]
+        for subscription, offset in zip(found, begin, strict=True):
+            if not isinstance(subscription, DurableSubscription):
+                raise InvalidValueError(f"subscription {name!r}", "not reliable: it has no stored position")
+            feed = subscription.feed
+            passed = feed.requests  # of the rows before `end`; later ones are counted by the feed
+            counting = partial(count_requests, self._bus.journal, feed.topic.name, offset, feed.end)
+            behind = yield self._bus.aside(counting)
+            self._subscriptions.move(subscription, offset, passed - behind)
+
+    def _remove(self, call: RemoveSubscription) -> None:
+        for part in self._records.parts(call.topic):
+            self.unsubscribe(part.name, call.name)
 
     def unsubscribe(self, topic: str, subscription: str) -> None:
         """Remove a subscription. Raises UnknownTopicError, UnknownSubscriptionError; InUseError with live consumers."""
@@ -51,84 +108,79 @@ class SubscriptionAdministration:
             raise InUseError(f"subscription {subscription!r}", f"{live} live consumer{'s' * (live > 1)}")
         self._subscriptions.remove(found)
 
-    def failure_policy(self, topic: str, subscription: str) -> tuple[FailurePolicy, SubscriptionType]:
-        """Return the policy and type of a subscription. One that has only settings so far counts as exclusive.
+    # ---- settings ----------------------------------------------------------------------------------------------------
+
+    def delivery(self, topic: str, subscription: str) -> DeliverySettings:
+        """Return how a subscription delivers. One that has only settings so far counts as exclusive.
 
         Raises UnknownTopicError, UnknownSubscriptionError.
         """
-        name = self._known(topic, subscription)
-        found = self._subscriptions.of_topic(self._records.topic(topic)).get(subscription)
-        return self._subscriptions.settings.policy(name, subscription), found.kind if found else "exclusive"
+        part, settings = self._records.parts(topic)[0], self._subscriptions.settings
+        self._check_known(part, subscription)
+        found = self._subscriptions.of_topic(part).get(subscription)
+        place = (part.name, subscription)
+        return DeliverySettings(
+            topic, found.kind if found else "exclusive", settings.get(*place).policy is not None,
+            settings.policy(*place), settings.get(*place).in_flight, settings.max_unacked(*place),
+        )  # fmt: skip
 
-    def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy) -> None:
-        """Set the failure policy, also of a subscription that does not exist yet. Raises UnknownTopicError,
-        InvalidValueError."""
-        name = self._named(topic, subscription)
-        self._subscriptions.settings.set_policy(name, subscription, policy)
-        self._apply(name, subscription)
+    def _set_delivery(self, peer: Peer, call: intents.SetDelivery) -> Steps[DeliverySettings]:
+        topic, policy = self._managed(peer, call.topic), None
+        if call.policy:
+            policy = msgspec.structs.replace(self._subscriptions.settings.default, **call.policy)
+            if policy.dead_letter_topic:
+                letters = topic_name(self._bus, policy.dead_letter_topic)
+                # Otherwise dead letters would be a way to write to a topic without the permission.
+                self._bus.security.check(peer.principal, "Produce", letters)
+                policy = msgspec.structs.replace(policy, dead_letter_topic=letters)
+        for part in self._records.parts(topic):
+            self.change(part.name, call.subscription, policy=policy, in_flight=call.in_flight)
+        yield self._bus.commit
+        return self.delivery(topic, call.subscription)
 
-    def has_failure_policy(self, topic: str, subscription: str) -> bool:
-        """Return whether the subscription has its own policy. Raises UnknownTopicError, UnknownSubscriptionError."""
-        return self._subscriptions.settings.has_policy(self._known(topic, subscription), subscription)
+    def _reset_delivery(self, peer: Peer, call: intents.ResetDelivery) -> Steps[TopicDone]:
+        topic = self._managed(peer, call.topic)
+        before = self.delivery(topic, call.subscription)
+        for part in self._records.parts(topic):
+            self._check_known(part, call.subscription)
+            self.change(part.name, call.subscription, policy=None, in_flight=None)
+        yield self._bus.commit
+        return TopicDone(topic, before.is_own or before.in_flight is not None)
 
-    @property
-    def usual_failure_policy(self) -> FailurePolicy:
-        """The policy of subscriptions that have none of their own."""
-        return self._subscriptions.settings.default
+    def _set_policy(self, call: SetFailurePolicy) -> None:
+        for part in self._records.parts(call.topic):
+            if call.policy is None:
+                self._check_known(part, call.name)
+            self.change(part.name, call.name, policy=call.policy)
 
-    def set_delivery(self, topic: str, subscription: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
-        """Set failure policy and messages in flight together; None restores the default of the bus.
+    def _set_dispatch(self, call: SetDispatch) -> None:
+        for part in self._records.parts(call.topic):
+            if call.in_flight is not None:
+                self.change(part.name, call.name, in_flight=call.in_flight or None)
+            if call.max_unacked is not None:
+                self.change(part.name, call.name, max_unacked=call.max_unacked)
 
-        Raises UnknownTopicError, InvalidValueError.
+    def change(self, topic: str, subscription: str, **facts: Any) -> None:
+        """Change settings (fields of `Given`), also of a subscription that does not exist yet.
+
+        None restores the default of the bus. Raises UnknownTopicError, InvalidValueError, NameReservedError.
         """
-        name = self._named(topic, subscription)
-        self._subscriptions.settings.set_delivery(name, subscription, policy, in_flight)
-        self._apply(name, subscription)
-
-    def forget_delivery(self, topic: str, subscription: str) -> None:
-        """Restore the defaults of the bus. Raises UnknownTopicError, UnknownSubscriptionError."""
-        self.set_delivery(self._known(topic, subscription), subscription, None, None)
-
-    def remove_failure_policy(self, topic: str, subscription: str) -> None:
-        """Restore the default policy of the bus. Raises UnknownTopicError, UnknownSubscriptionError."""
-        self.set_delivery(topic, subscription, None, self.in_flight(topic, subscription))
-
-    def dispatch_limit(self, topic: str, subscription: str) -> int:
-        """Return the limit of unacknowledged messages. Raises UnknownTopicError, UnknownSubscriptionError."""
-        return self._subscriptions.settings.max_unacked(self._known(topic, subscription), subscription)
-
-    def set_dispatch_limit(self, topic: str, subscription: str, max_unacked: int) -> None:
-        """Set the limit of unacknowledged messages. Raises UnknownTopicError, InvalidValueError."""
-        name = self._named(topic, subscription)
-        self._subscriptions.settings.set_max_unacked(name, subscription, max_unacked)
-        self._apply(name, subscription)
-
-    def in_flight(self, topic: str, subscription: str) -> int | None:
-        """Return the fixed number of messages in flight, None if it is adaptive. Raises as `dispatch_limit`."""
-        return self._subscriptions.settings.maybe_in_flight(self._known(topic, subscription), subscription)
-
-    def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
-        """Set how many messages one consumer has in flight. Raises UnknownTopicError, InvalidValueError."""
-        name = self._named(topic, subscription)
-        self._subscriptions.settings.set_in_flight(name, subscription, count)
-        self._apply(name, subscription)
-
-    def _apply(self, topic: str, subscription: str) -> None:
-        """Apply changed settings. Drop the record of a subscription that neither exists nor has settings."""
+        check_name("subscription", subscription)
+        known, settings = self._records.topic(topic), self._subscriptions.settings
+        settings.change(topic, subscription, **facts)
         self._subscriptions.apply_settings(topic, subscription)
-        settings = self._subscriptions.settings
-        is_there = subscription in self._subscriptions.of_topic(self._records.topic(topic))
-        if not is_there and subscription not in settings.names(topic):
+        # The record of a subscription that neither exists nor has settings is dropped.
+        if subscription not in self._subscriptions.of_topic(known) and subscription not in settings.names(topic):
             settings.forget(topic, subscription)
 
-    def _named(self, topic: str, subscription: str) -> str:
-        """Check both names and return the topic's name. Raises UnknownTopicError, NameInvalidError."""
-        check_name("subscription", subscription)
-        return self._records.topic(topic).name
+    def _managed(self, peer: Peer, text: str) -> str:
+        """Return the topic's name, if the peer may change its subscriptions."""
+        topic = topic_name(self._bus, text)
+        self._bus.security.check(peer.principal, "ManageTopic", topic)
+        self._bus.journal.check_writable()
+        return topic
 
-    def _known(self, topic: str, subscription: str) -> str:
-        """Return the topic's name if the subscription exists or has settings. Raises UnknownSubscriptionError."""
-        name = self._records.topic(topic).name
-        if subscription not in self._subscriptions.settings.names(name):
-            self._subscriptions.find(topic, subscription)
-        return name
+    def _check_known(self, topic: Topic, subscription: str) -> None:
+        """Check that a subscription exists or has settings. Raises UnknownSubscriptionError."""
+        if subscription not in self._subscriptions.settings.names(topic.name):
+            self._subscriptions.find(topic.name, subscription)

@@ -12,14 +12,46 @@ A parked stream is kept open without messages: common clients reopen an ended st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from raceway.broker.subscriptions.keys import KeyFilter
 from raceway.errors import ForbiddenError
 from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import SubscriptionType
+
+ANY_RUN, ANY_ONE = ord("*"), ord("?")
+
+
+class KeyFilter:
+    """Globs over keys: `*` any run, `?` one byte, everything else literal. Without globs every key matches."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self.globs = tuple(globs)
+        self._encoded = [glob.encode() for glob in self.globs]
+
+    def accepts(self, key: bytes) -> bool:
+        return not self._encoded or any(glob_matches(glob, key) for glob in self._encoded)
+
+
+def glob_matches(glob: bytes, key: bytes) -> bool:
+    """Match a glob. Backtracks to the last `*` only, so the time is at most the product of both lengths."""
+    at = pattern = begun = 0
+    star: int | None = None
+    while at < len(key):
+        wanted = glob[pattern] if pattern < len(glob) else None
+        if wanted == ANY_RUN:
+            star, begun = pattern, at
+            pattern += 1
+        elif wanted in (ANY_ONE, key[at]):
+            pattern += 1
+            at += 1
+        elif star is not None:
+            begun += 1
+            at, pattern = begun, star + 1
+        else:
+            return False
+    return not glob[pattern:].strip(b"*")
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -37,21 +69,15 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class Consumer:
     __slots__ = ("expected_ms", "filters", "id", "in_flight", "left_ms", "name", "number", "seat", "sink")
 
-    def __init__(self, consumer_id: int, name: str, filters: KeyFilter, number: int, seat: int, now_ms: float) -> None:
-        self.id, self.name, self.filters = consumer_id, name, filters
-        self.number, self.seat = number, seat
+    def __init__(self, consumer_id: int, record: ConsumerRecord, now_ms: float) -> None:
+        self.id, self.name, self.filters = consumer_id, record.name, KeyFilter(record.filters)
+        self.number, self.seat = record.number, record.seat
         self.sink: Sink | None = None
         self.left_ms = now_ms
         # Messages in flight that it asked for, if any.
-        self.in_flight: int | None = None
+        self.in_flight = record.in_flight
         # Until when its first stream is expected after it subscribed.
         self.expected_ms = 0.0
-
-    @classmethod
-    def restored(cls, consumer_id: int, record: ConsumerRecord, now_ms: float) -> Consumer:
-        made = cls(consumer_id, record.name, KeyFilter(record.filters), record.number, record.seat, now_ms)
-        made.in_flight = record.in_flight
-        return made
 
 
 class Consumers:
@@ -84,9 +110,6 @@ class Consumers:
 
     def is_attached(self, consumer: Consumer, now_ms: float) -> bool:
         return consumer.sink is not None or now_ms - consumer.left_ms < self._release_ms
-
-    def any_attached(self, now_ms: float) -> bool:
-        return any(self.is_attached(consumer, now_ms) for consumer in self)
 
     def admit(self, name: str, now_ms: float) -> None:
         """Check that the consumer may join. Raises ForbiddenError if another one owns an exclusive subscription."""

@@ -18,7 +18,7 @@ Requests among the rows are skipped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ClassVar
@@ -30,14 +30,19 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.rates import TokenBucket
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.progress import Ahead, done_counts
-from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
-from raceway.broker.subscriptions.windows import InFlight
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    SubscriptionRecord,
+    TopicFeed,
+)
+from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.intents.subscriptions import Sink
-from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
+from raceway.model.subscriptions import SubscriptionStatus
 
-READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
 IN_WINDOW = (OUT, WAITING, COPYING)
 # Rows taken in at a time: a long series of requests must not block the loop.
 ROWS_AT_ONCE = 10_000
@@ -56,42 +61,16 @@ WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to skip it, or racewa
 log = structlog.get_logger("raceway.broker")
 
 
-class Held:
-    """A message that was taken in and is not done. `since_ms`: delivered at, or waiting until."""
-
-    __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
-
-    def __init__(self, offset: int, key: bytes = b"") -> None:
-        self.offset, self.key = offset, key
-        self.state = READY
-        self.consumer: Consumer | None = None
-        self.deliveries = self.expiries = self.place = 0
-        self.since_ms = 0.0
-        self.reason = ""
-
-
 class DurableSubscription(Subscription):
     """Exclusive, shared and failover subscriptions: in order of offsets, to one consumer or to each in turn."""
 
     reliable: ClassVar[bool] = True
 
     def __init__(
-        self,
-        feed: Feed,
-        name: str,
-        kind: SubscriptionType,
-        host: Host,
-        release_ms: float,
-        *,
-        kept: Mapping[str, Any],
-        policy: FailurePolicy,
-        max_unacked: int,
-        in_flight: int | None,
-        first_in_flight: int,
+        self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost, kept: Mapping[str, Any]
     ) -> None:
-        super().__init__(feed, name, kind, host, release_ms)
-        self.policy, self.max_unacked = policy, max_unacked
-        self._in_flight, self._first_in_flight = in_flight, first_in_flight
+        super().__init__(feed, record, host)
+        self._read_settings()
         self._handed: dict[Consumer, InFlight] = {}
         self.redelivered = self.dead_letters = 0
         self._next: int = kept["offset"]
@@ -100,7 +79,8 @@ class DurableSubscription(Subscription):
         # Failures of messages that are not done, by offset.
         self._failures = {int(offset): count for offset, count in kept.get("failed", {}).items()}
         self._ready: list[int] = []
-        self._out = self._poisoned = 0
+        # `poisoned`: messages that failed too often and block the subscription.
+        self._out = self.poisoned = 0
         self._wakes_ms = float("inf")
         self._bucket: TokenBucket | None = None
         # Requests that were skipped, and those of them after the cursor.
@@ -127,11 +107,6 @@ class DurableSubscription(Subscription):
         """Number of publishes that are not acknowledged."""
         unread = self.feed.end - self._next - (self.feed.requests - self._requests) - self._ahead.publishes
         return unread + len(self._held)
-
-    @property
-    def poisoned(self) -> int:
-        """Number of messages that failed too often and block the subscription."""
-        return self._poisoned
 
     def progress(self) -> dict[str, Any]:
         """Return the state to be stored; see `raceway.broker.subscriptions.progress`."""
@@ -182,7 +157,7 @@ class DurableSubscription(Subscription):
         self._ahead.clear()
         self._failures.clear()
         self._handed.clear()
-        self._out = self._poisoned = 0
+        self._out = self.poisoned = 0
         self._next, self._requests = offset, requests
         self._host.note_move(self)
 
@@ -238,7 +213,7 @@ class DurableSubscription(Subscription):
     @property
     def is_blocked(self) -> bool:
         """Whether a poison message blocks new messages."""
-        return self._poisoned > 0
+        return self.poisoned > 0
 
     def admit(self, held: Held, batch: Batch, row: int) -> None:
         """Queue a message that was taken in."""
@@ -251,13 +226,6 @@ class DurableSubscription(Subscription):
         for consumer in [each for each in found if (line := self._handed.get(each)) and line.is_full]:
             del found[consumer]
         return found
-
-    def _line(self, consumer: Consumer) -> InFlight:
-        line = self._handed.get(consumer)
-        if line is None:
-            fixed = consumer.in_flight or self._in_flight
-            line = self._handed[consumer] = InFlight(self._first_in_flight, fixed)
-        return line
 
     def pump(self) -> None:
         if self.paused:
@@ -328,17 +296,15 @@ class DurableSubscription(Subscription):
         return self._host.recent.find(self.topic, offset)
 
     def _go_out(self, held: Held, consumer: Consumer, piece: RowRange, rooms: dict[Consumer, int]) -> bool:
-        row = held.offset - piece.first
-        size, sink = message_size(piece.batch, row), consumer.sink
-        assert sink is not None
-        oversize = maybe_oversize(piece.batch, row, size, sink.largest)
-        if oversize is not None:
-            self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink)
+        size = self.maybe_size(consumer, piece.batch, held.offset - piece.first)
+        if size is None:
             self.finish(held)
             return False
         held.state, held.consumer = OUT, consumer
-        line = self._line(consumer)
+        line = self._handed.get(consumer)
+        if line is None:
+            fixed = consumer.in_flight or self._in_flight
+            line = self._handed[consumer] = InFlight(self._first_in_flight, fixed)
         line.hand_out(held, self._host.now_ms())
         held.deliveries += 1
         self._out += 1
@@ -393,19 +359,16 @@ class DurableSubscription(Subscription):
         if self._failures:
             self._failures.pop(held.offset, None)
         self._out -= held.state in IN_WINDOW
-        self._poisoned -= held.state is POISON
+        self.poisoned -= held.state is POISON
         self._host.note_move(self)
 
     def refuse(self, offset: int, delay_ms: int, reason: str) -> None:
         """Handle a nack: deliver the message again after the delay, or treat it as poison."""
         held = self._held.get(offset)
         if held is not None and held.state is OUT:
-            self._take_back(held)
+            if held.consumer is not None and held.consumer in self._handed:
+                self._handed[held.consumer].take_back(held)
             self._fail(held, delay_ms, reason)
-
-    def _take_back(self, held: Held) -> None:
-        if held.consumer is not None and held.consumer in self._handed:
-            self._handed[held.consumer].take_back(held)
 
     def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
         self._count_failure(held, reason)
@@ -438,7 +401,7 @@ class DurableSubscription(Subscription):
 
     def _poison(self, held: Held) -> None:
         """Apply the poison policy to a message that failed too often."""
-        self._poisoned -= held.state is POISON
+        self.poisoned -= held.state is POISON
         self._out += held.state not in IN_WINDOW
         held.state = COPYING
         if self.policy.poison == "drop":
@@ -449,7 +412,7 @@ class DurableSubscription(Subscription):
             self._copy_away(held)
         else:
             self._out -= 1
-            self._poisoned += 1
+            self.poisoned += 1
             held.state = POISON
             log.warning(
                 "subscription blocked", topic=self.topic.name, subscription=self.name, offset=held.offset,
@@ -478,32 +441,32 @@ class DurableSubscription(Subscription):
             self.finish(held)
             self.pump()
         else:
-            held.state, held.since_ms = WAITING, self._host.now_ms() + TRY_AGAIN_MS
-            self._wake(held.since_ms)
+            self._wait(held, TRY_AGAIN_MS)
 
-    def set_policy(self, policy: FailurePolicy) -> None:
-        """Replace the policy, also for messages that wait or block now."""
-        self.policy = policy
+    def _read_settings(self) -> None:
+        place, settings = (self.topic.name, self.name), self._host.settings
+        self.policy, self.max_unacked = settings.policy(*place), settings.max_unacked(*place)
+        self._first_in_flight, self._in_flight = settings.first_in_flight(*place), settings.get(*place).in_flight
+
+    def apply_settings(self) -> None:
+        """Apply changed settings: the policy also to messages that wait or block now, the window except to consumers
+        that chose their own."""
+        known = (self.max_unacked, self._first_in_flight, self._in_flight)
+        self._read_settings()
+        if known != (self.max_unacked, self._first_in_flight, self._in_flight):
+            for consumer, line in self._handed.items():
+                line.set_window(self._first_in_flight, consumer.in_flight or self._in_flight)
         now_ms = self._host.now_ms()
         for held in list(self._held.values()):
             failures = self._failures.get(held.offset, 0)
-            if held.state is POISON and failures <= policy.max_redelivery_count:
-                self._poisoned -= 1
+            if held.state is POISON and failures <= self.policy.max_redelivery_count:
+                self.poisoned -= 1
                 self._make_ready(held)
             elif held.state is POISON:
                 self._poison(held)
             elif held.state is WAITING:
-                held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(failures))
+                held.since_ms = min(held.since_ms, now_ms + self.policy.wait_ms(failures))
         self.tick()
-
-    def set_window(self, max_unacked: int, first_in_flight: int, in_flight: int | None) -> None:
-        """Replace the window settings, except for consumers that chose their own."""
-        known = (self.max_unacked, self._first_in_flight, self._in_flight)
-        self.max_unacked, self._first_in_flight, self._in_flight = max_unacked, first_in_flight, in_flight
-        if known != (max_unacked, first_in_flight, in_flight):
-            for consumer, line in self._handed.items():
-                line.set_window(first_in_flight, consumer.in_flight or in_flight)
-        self.pump()
 
     def _make_ready(self, held: Held) -> None:
         held.state, held.consumer = READY, None
@@ -516,7 +479,7 @@ class DurableSubscription(Subscription):
         now_ms = self._host.now_ms()
         if now_ms >= self._wakes_ms:  # otherwise the alarm is still pending
             self._wakes_ms = float("inf")
-        for held in list(self._due(now_ms)):
+        for held in [each for each in self._held.values() if self._due_ms(each) <= now_ms]:
             if held.state is OUT:
                 self._expire(held)
             elif self._failures.get(held.offset, 0) > self.policy.max_redelivery_count:
@@ -535,9 +498,6 @@ class DurableSubscription(Subscription):
             if line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked) <= now_ms:
                 line.grow(now_ms, self.max_unacked)
             self._wake(line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked))
-
-    def _due(self, now_ms: float) -> Iterator[Held]:
-        return (held for held in self._held.values() if self._due_ms(held) <= now_ms)
 
     def _due_ms(self, held: Held) -> float:
         if held.state is OUT:

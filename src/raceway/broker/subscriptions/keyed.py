@@ -12,12 +12,15 @@ one that did was connected recently; then its messages are skipped for this subs
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from heapq import heappush
 from typing import Any
 
 from raceway.broker.subscriptions.consumers import Consumer
-from raceway.broker.subscriptions.durable import DurableSubscription, Held
+from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.keys import KeyRing
+from raceway.broker.subscriptions.subscription import SubscriptionHost, SubscriptionRecord, TopicFeed
+from raceway.broker.subscriptions.windows import Held
 from raceway.model.envelope import Batch
 
 # Messages that may be taken in beyond the window, to find keys that can be delivered.
@@ -25,12 +28,13 @@ AHEAD = 1000
 
 
 class KeySharedSubscription(DurableSubscription):
-    def __init__(self, *arguments: Any, unwanted_ms: float, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._unwanted_ms = unwanted_ms
+    def __init__(
+        self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost, kept: Mapping[str, Any]
+    ) -> None:
+        super().__init__(feed, record, host, kept)
         self._lines: dict[bytes, deque[Held]] = {}
         self._aside: dict[Consumer | None, list[int]] = {}
-        self._ring: KeyRing[Consumer] = KeyRing(())
+        self._ring = KeyRing(())
         self._expected: tuple[Consumer, ...] = ()
 
     @property
@@ -105,7 +109,7 @@ class KeySharedSubscription(DurableSubscription):
         """Return whether a consumer that accepts the key was connected recently."""
         now_ms = self._host.now_ms()
         left = [each.left_ms for each in self.consumers if each.sink is None and each.filters.accepts(key)]
-        until_ms = max(left, default=-self._unwanted_ms) + self._unwanted_ms
+        until_ms = max(left, default=-self._host.unwanted_ms) + self._host.unwanted_ms
         if until_ms <= now_ms:
             return False
         self._wake(until_ms)

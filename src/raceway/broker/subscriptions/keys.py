@@ -1,4 +1,4 @@
-"""Assignment of keys to consumers: filters, and a consistent hash ring among the consumers that accept a key.
+"""Assignment of keys to consumers: a consistent hash ring among the consumers that accept a key.
 
 Each consumer has 100 points on a ring of 32-bit numbers; a key belongs to the first point at or after its hash whose
 consumer accepts it. When a consumer joins or leaves, only about its share of the keys moves.
@@ -7,48 +7,16 @@ consumer accepts it. When a consumer joins or leaves, only about its share of th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
 
+from raceway.broker.subscriptions.consumers import Consumer
 from raceway.model.hashing import fnv1a64
 
 POINTS = 100
 _32_BITS = (1 << 32) - 1
 # Keys come from peers, so the cache is bounded.
 KEPT_OWNERS = 65_536
-ANY_RUN, ANY_ONE = ord("*"), ord("?")
-
-
-class KeyFilter:
-    """Globs over keys: `*` any run, `?` one byte, everything else literal. Without globs every key matches."""
-
-    def __init__(self, globs: Iterable[str]) -> None:
-        self.globs = tuple(globs)
-        self._encoded = [glob.encode() for glob in self.globs]
-
-    def accepts(self, key: bytes) -> bool:
-        return not self._encoded or any(glob_matches(glob, key) for glob in self._encoded)
-
-
-def glob_matches(glob: bytes, key: bytes) -> bool:
-    """Match a glob. Backtracks to the last `*` only, so the time is at most the product of both lengths."""
-    at = pattern = begun = 0
-    star: int | None = None
-    while at < len(key):
-        wanted = glob[pattern] if pattern < len(glob) else None
-        if wanted == ANY_RUN:
-            star, begun = pattern, at
-            pattern += 1
-        elif wanted in (ANY_ONE, key[at]):
-            pattern += 1
-            at += 1
-        elif star is not None:
-            begun += 1
-            at, pattern = begun, star + 1
-        else:
-            return False
-    return not glob[pattern:].strip(b"*")
 
 
 def ring_hash(data: bytes) -> int:
@@ -60,28 +28,16 @@ def ring_hash(data: bytes) -> int:
     return found ^ found >> 16
 
 
-class KeyConsumer(Protocol):
-    """A consumer that may own keys."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def filters(self) -> KeyFilter: ...
-
-
-C = TypeVar("C", bound=KeyConsumer)
-
-
-class KeyRing(Generic[C]):
+class KeyRing:
     """Immutable ring of consumers; replaced when consumers join or leave."""
 
-    def __init__(self, consumers: Sequence[C]) -> None:
+    def __init__(self, consumers: Sequence[Consumer]) -> None:
         points = sorted((point, number) for number, consumer in enumerate(consumers) for point in _points(consumer.id))
         self._hashes = [point for point, _ in points]
         self._consumers = [consumers[number] for _, number in points]
-        self._owners: dict[bytes, C | None] = {}
+        self._owners: dict[bytes, Consumer | None] = {}
 
-    def maybe_owner(self, key: bytes) -> C | None:
+    def maybe_owner(self, key: bytes) -> Consumer | None:
         """Return the owner of a key, or None if no consumer accepts it."""
         try:
             return self._owners[key]
@@ -91,7 +47,7 @@ class KeyRing(Generic[C]):
             owner = self._owners[key] = self._find(key)
             return owner
 
-    def _find(self, key: bytes) -> C | None:
+    def _find(self, key: bytes) -> Consumer | None:
         begin = bisect_left(self._hashes, ring_hash(key))
         refused: set[int] = set()
         for at in range(len(self._consumers)):

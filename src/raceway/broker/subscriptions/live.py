@@ -16,9 +16,15 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
-from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
+from raceway.broker.subscriptions.subscription import (
+    Handout,
+    Subscription,
+    SubscriptionHost,
+    SubscriptionRecord,
+    TopicFeed,
+)
 from raceway.model.envelope import PUBLISH, Batch
-from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
+from raceway.model.subscriptions import SubscriptionStatus
 
 # Pending offsets of one key-shared consumer; further messages are dropped and counted.
 MAX_OFFSETS = 100_000
@@ -26,14 +32,14 @@ MAX_OFFSETS = 100_000
 
 class LiveSubscription(Subscription):
     reliable: ClassVar[bool] = False
-    _ring: KeyRing[Consumer] | None = None
+    _ring: KeyRing | None = None
     # The first offset that was not delivered; None at the end of the topic.
     _next: int | None = None
     _behind_bytes = _given_bytes = 0
     _is_detached = False
 
-    def __init__(self, feed: Feed, name: str, kind: SubscriptionType, host: Host, release_ms: float) -> None:
-        super().__init__(feed, name, kind, host, release_ms)
+    def __init__(self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost) -> None:
+        super().__init__(feed, record, host)
         # Pending offsets by consumer, if key-shared.
         self._offsets: dict[Consumer, deque[int]] = {}
 
@@ -68,7 +74,7 @@ class LiveSubscription(Subscription):
         return True
 
     def _hand_by_key(
-        self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int], ring: KeyRing[Consumer]
+        self, handout: Handout, piece: RowRange, row: int, rooms: dict[Consumer, int], ring: KeyRing
     ) -> None:
         owner = ring.maybe_owner(key_of(piece.batch, row))
         if owner is None:
@@ -83,12 +89,8 @@ class LiveSubscription(Subscription):
     def _hand_to(
         self, consumer: Consumer, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]
     ) -> None:
-        assert consumer.sink is not None
-        size, sink = message_size(batch, row), consumer.sink
-        oversize = maybe_oversize(batch, row, size, sink.largest)
-        if oversize is not None:
-            self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, sink)
+        size = self.maybe_size(consumer, batch, row)
+        if size is None:
             return
         handout.add(consumer, batch, row)
         self.delivered += 1

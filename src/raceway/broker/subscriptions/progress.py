@@ -22,7 +22,7 @@ class Ahead:
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), requests: int = 0) -> None:
         self._ranges = deque(ranges)
         self._left = sum(stop - start for start, stop in self._ranges)
-        self._publishes = max(self._left - requests, 0)
+        self.publishes = max(self._left - requests, 0)
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any], end: int) -> Ahead:
@@ -42,12 +42,8 @@ class Ahead:
         return bool(self._ranges)
 
     @property
-    def publishes(self) -> int:
-        return self._publishes
-
-    @property
     def requests(self) -> int:
-        return self._left - self._publishes
+        return self._left - self.publishes
 
     def pass_publish(self, offset: int) -> bool:
         """Return whether the message at this offset is done. Must be called in ascending order, once per offset."""
@@ -56,13 +52,13 @@ class Ahead:
         self._forget(offset)
         if not self._ranges or offset < self._ranges[0][0]:
             return False
-        self._publishes = max(self._publishes - 1, 0)
+        self.publishes = max(self.publishes - 1, 0)
         self._forget(offset + 1)
         return True
 
     def clear(self) -> None:
         self._ranges.clear()
-        self._left = self._publishes = 0
+        self._left = self.publishes = 0
 
     def _forget(self, before: int) -> None:
         """Drop offsets before this one."""
@@ -71,7 +67,7 @@ class Ahead:
             self._left -= min(stop, before) - start
             if stop > before:
                 self._ranges.appendleft((before, stop))
-        self._publishes = min(self._publishes, self._left)
+        self.publishes = min(self.publishes, self._left)
 
 
 def done_counts(cursor: int, held: Iterable[int], following: int, ahead: Iterable[tuple[int, int]]) -> list[int]:

@@ -6,9 +6,10 @@ message on. They are removed with the subscription and with the topic.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from raceway import config
 from raceway.broker.bus import Bus
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import MAX_UNACKED, FailurePolicy
@@ -29,9 +30,11 @@ NOTHING = Given()
 
 
 class SubscriptionSettings:
-    def __init__(self, bus: Bus, settings: config.Subscriptions) -> None:
+    def __init__(self, bus: Bus) -> None:
+        settings = bus.settings.subscriptions
         self._bus, self._max_unacked, self._first_in_flight = bus, settings.max_unacked, settings.first_in_flight
-        self._default = FailurePolicy(**msgspec.structs.asdict(settings.failure))
+        # The failure policy of subscriptions without their own.
+        self.default = FailurePolicy(**msgspec.structs.asdict(settings.failure))
         self._given: dict[str, dict[str, Given]] = {}
         for key, value in bus.journal.state.section(SETTINGS).items():
             topic, _, name = key.partition(":")  # the name of a topic has no colon
@@ -46,47 +49,30 @@ class SubscriptionSettings:
         """Return the names of subscriptions with settings."""
         return sorted(name for name, given in self._given.get(topic, {}).items() if given != NOTHING)
 
-    @property
-    def default(self) -> FailurePolicy:
-        """The failure policy of subscriptions without their own."""
-        return self._default
-
-    def has_policy(self, topic: str, name: str) -> bool:
-        return self._get(topic, name).policy is not None
-
     def policy(self, topic: str, name: str) -> FailurePolicy:
-        return self._get(topic, name).policy or self._default
+        return self.get(topic, name).policy or self.default
 
     def max_unacked(self, topic: str, name: str) -> int:
-        return self._get(topic, name).max_unacked or self._max_unacked
+        return self.get(topic, name).max_unacked or self._max_unacked
 
     def first_in_flight(self, topic: str, name: str) -> int:
         """Return the first window of a consumer: an explicit limit of the subscription, or the default."""
-        return self._get(topic, name).max_unacked or min(self._first_in_flight, self._max_unacked)
+        return self.get(topic, name).max_unacked or min(self._first_in_flight, self._max_unacked)
 
-    def maybe_in_flight(self, topic: str, name: str) -> int | None:
-        return self._get(topic, name).in_flight
+    def get(self, topic: str, name: str) -> Given:
+        return self._given.get(topic, {}).get(name, NOTHING)
 
-    def set_policy(self, topic: str, name: str, policy: FailurePolicy) -> None:
-        """Set the failure policy. Raises InvalidValueError, NameReservedError."""
-        _check_policy(topic, policy)
-        self._set(topic, name, policy=policy)
-
-    def set_delivery(self, topic: str, name: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
-        """Set both together; None means the default of the bus. Raises InvalidValueError, NameReservedError."""
-        if policy is not None:
-            _check_policy(topic, policy)
-        if in_flight is not None:
-            checked("in_flight", in_flight)
-        self._set(topic, name, policy=policy, in_flight=in_flight)
-
-    def set_max_unacked(self, topic: str, name: str, count: int) -> None:
-        """Set the limit of unacknowledged messages. Raises InvalidValueError."""
-        self._set(topic, name, max_unacked=checked("max_unacked_messages", count))
-
-    def set_in_flight(self, topic: str, name: str, count: int | None) -> None:
-        """Set the messages in flight per consumer; None adapts to acknowledgements. Raises InvalidValueError."""
-        self._set(topic, name, in_flight=None if count is None else checked("in_flight", count))
+    def change(self, topic: str, name: str, **facts: Any) -> None:
+        """Change fields of `Given`; None means the default of the bus. Raises InvalidValueError, NameReservedError."""
+        given = msgspec.structs.replace(self.get(topic, name), **facts)
+        if given.policy is not None:
+            _check_policy(topic, given.policy)
+        if given.in_flight is not None:
+            check_count("in_flight", given.in_flight)
+        if given.max_unacked is not None:
+            check_count("max_unacked_messages", given.max_unacked)
+        self._bus.set_state(SETTINGS, f"{topic}:{name}", msgspec.to_builtins(given))
+        self._given.setdefault(topic, {})[name] = given
 
     def forget(self, topic: str, name: str) -> None:
         given = self._given.get(topic, {})
@@ -99,14 +85,6 @@ class SubscriptionSettings:
         for name in list(self._given.get(topic, ())):
             self.forget(topic, name)
 
-    def _get(self, topic: str, name: str) -> Given:
-        return self._given.get(topic, {}).get(name, NOTHING)
-
-    def _set(self, topic: str, name: str, **facts: object) -> None:
-        given = msgspec.structs.replace(self._get(topic, name), **facts)
-        self._bus.set_state(SETTINGS, f"{topic}:{name}", msgspec.to_builtins(given))
-        self._given.setdefault(topic, {})[name] = given
-
 
 def _check_policy(topic: str, policy: FailurePolicy) -> None:
     policy.check()
@@ -116,8 +94,7 @@ def _check_policy(topic: str, policy: FailurePolicy) -> None:
         refuse_reserved(policy.dead_letter_topic)
 
 
-def checked(what: str, count: int) -> int:
-    """Return a valid count. Raises InvalidValueError."""
+def check_count(what: str, count: int) -> None:
+    """Check a number of messages. Raises InvalidValueError."""
     if not 1 <= count <= MAX_UNACKED:
         raise InvalidValueError(what, f"must be from 1 to {MAX_UNACKED}")
-    return count

@@ -1,63 +1,172 @@
-"""Base of all subscriptions: a name on a topic, its consumers, and delivery after the commit."""
+"""Base of all subscriptions: a name on a topic, its consumers, and delivery after the commit; the committed end of the
+topic, which they follow, and what they share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
+import msgspec
+
+from raceway.broker.bus import Bus
 from raceway.broker.delivery.recent import RecentRows, RowRange
+from raceway.broker.queues.queue import CURSORS
 from raceway.broker.subscriptions.consumers import Consumer, Consumers
+from raceway.broker.subscriptions.settings import SubscriptionSettings
+from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
-from raceway.model.envelope import Batch
+from raceway.errors import RacewayError, UnavailableError
+from raceway.journal.contract import Done as CommitDone
+from raceway.model.envelope import REQUEST, Batch
 from raceway.model.intents.subscriptions import Handover, Sink
-from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
-from raceway.net.credits import Credits
+from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
+from raceway.net.timers import Alarms
 
 # Estimated size of a message on the wire besides payload, attributes and names.
 MESSAGE_BYTES = 256
 
 
-class Feed(Protocol):
-    """The committed end of a topic: rows before `end` are committed."""
+class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Stored subscription. `policy` and `max_unacked` are from earlier releases; see `subscription_settings`."""
 
-    topic: Topic
-    end: int
-    requests: int
-
-
-class Host(Protocol):
-    """The methods of the table that subscriptions use."""
-
-    @property
-    def recent(self) -> RecentRows: ...
-    @property
-    def letters(self) -> Letters: ...
-    @property
-    def credits(self) -> Credits: ...
-    @property
-    def behind_bytes(self) -> int:
-        """Bytes that a live subscription may be behind before publishers wait for it."""
+    topic: str
+    name: str
+    type: SubscriptionType
+    reliable: bool
+    policy: FailurePolicy | None = None
+    max_unacked: int | None = None
 
     @property
-    def counts(self) -> dict[str, int]:
-        """The counters of the bus."""
+    def key(self) -> str:
+        """The key of its row in the state. Names of topics contain no colon."""
+        return f"{self.topic}:{self.name}"
 
-    def now_ms(self) -> float: ...
-    def wake(self, subscription: Subscription, at_ms: float) -> None:
-        """Call its `tick` at this time."""
+    @property
+    def cursor_key(self) -> str:
+        return f"subscription:{self.key}"
 
-    def note_absence(self, subscription: Subscription) -> None:
-        """Note that a consumer has no stream, to start its expiry."""
 
-    def note_move(self, subscription: Subscription) -> None:
-        """Note that the cursor may have moved, to be stored at the end of the turn."""
+class TopicFeed:
+    """A `Reader` of its topic. Rows before `end` are committed; `requests` counts the requests among them since the
+    topic first had a subscription, because lag counts publishes only."""
+
+    def __init__(
+        self, topic: Topic, end: int, requests: int, recent: RecentRows, counted: Callable[[TopicFeed], None]
+    ) -> None:
+        self.topic = topic
+        self.end = end
+        self.requests = requests
+        self.subscriptions: dict[str, Subscription] = {}
+        self._recent = recent
+        self._counted = counted
+
+    def committed(self, batch: Batch, rows: Sequence[int]) -> None:
+        first = batch.item("offset", rows[0])
+        if first < self.end:  # earlier rows could not be stored: their offsets are assigned again
+            self._rewind(first)
+        self.end = first + len(rows)
+        self._count_requests(batch, rows)
+        reading = [each for each in self.subscriptions.values() if each.is_reading]
+        piece: RowRange | None = None
+        if reading:  # a subscription that waits must not keep other topics' rows in memory
+            own = batch if len(rows) == batch.count else batch.keep(list(rows))
+            piece = self._recent.add(self.topic, own, first)
+        for subscription in reading:
+            subscription.grown(piece)
+
+    def withdrawn(self, batch: Batch, row: int) -> None:
+        self._rewind(batch.item("offset", row))
+
+    def _rewind(self, offset: int) -> None:
+        self.end = min(self.end, offset)
+        self._recent.forget(self.topic, offset)
+        for subscription in self.subscriptions.values():
+            subscription.rewind(offset)
+
+    def _count_requests(self, batch: Batch, rows: Sequence[int]) -> None:
+        kind = batch.kind
+        if kind == REQUEST:
+            self.requests += len(rows)
+            self._counted(self)
+        elif type(kind) is list:
+            found = sum(kind[row] == REQUEST for row in rows)
+            self.requests += found
+            if found:
+                self._counted(self)
+
+
+class SubscriptionHost:
+    """State and services that all subscriptions share. `counts` are the counters of the bus;
+    `behind_bytes`: what a live subscription may be behind before publishers wait for it.
+    """
+
+    # Notes that a consumer of a subscription has no stream, to start its expiry.
+    note_absence: Callable[[Subscription], None]
+
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters) -> None:
+        settings = bus.settings.subscriptions
+        self._bus, self._records, self._settings = bus, records, settings
+        self.letters = letters
+        self.settings = SubscriptionSettings(bus)
+        self.release_ms, self.unwanted_ms = settings.exclusive_release_s * 1000, settings.unwanted_key_s * 1000
+        self.recent = RecentRows(bus.journal, settings.recent_bytes)
+        self.counts = bus.meter.counts
+        self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
+        self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
+        # Calls `tick` of a subscription at a time, in milliseconds.
+        self.wake = self._alarms.set
+        self._kept: dict[Subscription, SubscriptionRecord] = {}
+        self._moved: dict[Subscription, None] = {}
+        self._dones: list[CommitDone] = []
+
+    def now_ms(self) -> float:
+        return self._bus.loop.time() * 1000
+
+    def _ring(self, subscription: Subscription) -> None:
+        if subscription in self._kept:
+            subscription.tick()
 
     def pump_later(self, subscription: Subscription) -> None:
         """Call its `pump` in the next turn."""
+        self._bus.turn.call_soon(subscription.pump)
 
     def dispatch_rate(self, topic: Topic) -> int:
         """Return the limit of deliveries a second for one subscription of the topic; 0 means none."""
+        return self._records.policies(topic).max_subscription_dispatch_rate or 0
+
+    # ---- cursors -----------------------------------------------------------------------------------------------------
+
+    def note_move(self, subscription: Subscription) -> None:
+        """Note that the cursor may have moved, to be stored at the end of the turn."""
+        if not self._moved and not self._dones:
+            self._bus.turn.owe(self)
+        self._moved[subscription] = None
+
+    def flush(self) -> None:
+        """Store the cursors that moved in this turn, then notify the callers that wait for it."""
+        moved, self._moved = self._moved, {}
+        dones, self._dones = self._dones, []
+        refusal: UnavailableError | None = None
+        for subscription in moved:
+            if subscription in self._kept:
+                try:
+                    self._keep_cursor(subscription)
+                except UnavailableError as error:
+                    refusal = error
+        for done in dones:
+            self._bus.after_commit(partial(_told, done, refusal), patient=True)
+
+    def _keep_cursor(self, subscription: Subscription) -> None:
+        key, value = self._kept[subscription].cursor_key, subscription.progress()
+        if value and self._bus.journal.state.get(CURSORS, key) != value:
+            self._bus.set_state(CURSORS, key, value)
+
+
+def _told(done: CommitDone, refusal: RacewayError | None, error: RacewayError | None) -> None:
+    done(refusal or error)
 
 
 class Handout:
@@ -86,10 +195,10 @@ class Handout:
 class Subscription(ABC):
     reliable: ClassVar[bool]
 
-    def __init__(self, feed: Feed, name: str, kind: SubscriptionType, host: Host, release_ms: float) -> None:
-        self.feed, self.topic, self.name, self.kind = feed, feed.topic, name, kind
-        self.encoded = name.encode()
-        self.consumers = Consumers(kind, release_ms)
+    def __init__(self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost) -> None:
+        self.feed, self.topic, self.name, self.kind = feed, feed.topic, record.name, record.type
+        self.encoded = record.name.encode()
+        self.consumers = Consumers(record.type, host.release_ms)
         self.paused = False
         self.delivered = self.dropped = self.undeliverable = 0
         self._host = host
@@ -145,6 +254,20 @@ class Subscription(ABC):
             if active[self._turn] in rooms:
                 return active[self._turn]
 
+    def maybe_size(self, consumer: Consumer, batch: Batch, row: int) -> int | None:
+        """Return the estimated size of a message; None if it is too large for the consumer's wire, which is noted."""
+        sink, size = consumer.sink, message_size(batch, row)
+        assert sink is not None
+        if 2 * size <= sink.largest:  # almost always
+            return size
+        exact = size + len(batch.item("attributes", row) or b"")
+        exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))
+        if exact <= sink.largest:
+            return size
+        self.undeliverable += 1
+        self._host.letters.note_undeliverable(self.topic, self.name, batch, row, exact, sink)
+        return None
+
     @abstractmethod
     def give_back(self, consumer: Consumer) -> None:
         """Take back the unacknowledged messages of a consumer, to be delivered again."""
@@ -169,7 +292,11 @@ class Subscription(ABC):
 
     @abstractmethod
     def tick(self) -> None:
-        """Handle the time requested with `Host.wake`."""
+        """Handle the time requested with `SubscriptionHost.wake`."""
+
+    def progress(self) -> dict[str, Any]:
+        """Return the state to be stored; empty if there is none."""
+        return {}
 
     @abstractmethod
     def status(self) -> SubscriptionStatus: ...
@@ -181,12 +308,3 @@ def message_size(batch: Batch, row: int) -> int:
     assert type(payloads) is list
     size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]  # every row has one
     return size if attributes is None else size + len(batch.item("attributes", row) or b"")
-
-
-def maybe_oversize(batch: Batch, row: int, size: int, largest: int) -> int | None:
-    """Return the maximum encoded size of a message if it exceeds `largest`, otherwise None."""
-    if 2 * size <= largest:  # almost always
-        return None
-    exact = size + len(batch.item("attributes", row) or b"")
-    exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))
-    return exact if exact > largest else None

@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from raceway import config
+from raceway import errors
 from raceway.broker.bus import Bus, IntentHandler
-from raceway.broker.delivery.recent import RecentRows
 from raceway.broker.peers import Peer
 from raceway.broker.places import Place, count_requests, find_place
 from raceway.broker.queues.queue import CURSORS
@@ -25,43 +24,21 @@ from raceway.broker.steps import Steps
 from raceway.broker.subscriptions.absences import Absences
 from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.durable import DurableSubscription
-from raceway.broker.subscriptions.feeds import TopicFeed
 from raceway.broker.subscriptions.keyed import KeySharedSubscription
 from raceway.broker.subscriptions.live import LiveSubscription
-from raceway.broker.subscriptions.settings import Given, SubscriptionSettings, checked
-from raceway.broker.subscriptions.subscription import Subscription
+from raceway.broker.subscriptions.settings import Given, check_count
+from raceway.broker.subscriptions.subscription import Subscription, SubscriptionHost, SubscriptionRecord, TopicFeed
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
-from raceway.errors import (
-    InvalidValueError,
-    LimitError,
-    MismatchError,
-    RacewayError,
-    UnavailableError,
-    UnknownConsumerError,
-    UnknownSubscriptionError,
-)
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer, OpenStream, Sink
-from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
-from raceway.net.timers import Alarms
+from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, SubscriptionType
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
-
-
-class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Stored subscription. `policy` and `max_unacked` are from earlier releases; see `subscription_settings`."""
-
-    topic: str
-    name: str
-    type: SubscriptionType
-    reliable: bool
-    policy: FailurePolicy | None = None
-    max_unacked: int | None = None
 
 
 class Stream:
@@ -74,7 +51,7 @@ class Stream:
     def start(self, sink: Sink) -> None:
         try:
             subscription, consumer = self._table.consumer(self._consumer_id)
-        except UnknownConsumerError as error:  # removed since the stream was opened
+        except errors.UnknownConsumerError as error:  # removed since the stream was opened
             sink.end(error)
             return
         self._attached = (subscription, consumer, sink)
@@ -92,23 +69,13 @@ class Stream:
             subscription.close_stream(consumer, sink, lost=lost)
 
 
-class SubscriptionTable:
-    """The table of subscriptions: their `Host`."""
-
-    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
-        self._bus, self._records, self._settings = bus, records, settings
-        self.letters = letters
-        self.recent = RecentRows(bus.journal, settings.recent_bytes)
-        self.counts = bus.meter.counts
-        self.settings = SubscriptionSettings(bus, settings)
-        self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
-        self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
-        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
-        self._kept: dict[Subscription, SubscriptionRecord] = {}
+class SubscriptionTable(SubscriptionHost):
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters) -> None:
+        super().__init__(bus, records, letters)
+        self._absences = Absences(bus, self._forget, self.remove)
+        self.note_absence = self._absences.note
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
-        self._moved: dict[Subscription, None] = {}
-        self._dones: list[CommitDone] = []
         self._numbers = 0
         self._paused = False
         self._restore()
@@ -127,7 +94,7 @@ class SubscriptionTable:
         feed = self._feeds.get(self._records.topic(topic))
         subscription = None if feed is None else feed.subscriptions.get(name)
         if subscription is None:
-            raise UnknownSubscriptionError(name)
+            raise errors.UnknownSubscriptionError(name)
         return subscription
 
     def of_topic(self, topic: Topic) -> dict[str, Subscription]:
@@ -173,8 +140,8 @@ class SubscriptionTable:
             self._check_room(topic, None)
             subscription = self._make(topic, wanted, place)
         elif subscription.kind != wanted.type:
-            if subscription.consumers.any_attached(now_ms):
-                raise MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
+            if any(subscription.consumers.is_attached(each, now_ms) for each in subscription.consumers):
+                raise errors.MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
             subscription = self._change_type(subscription, wanted.type)
         subscription.consumers.admit(wanted.name, now_ms)
         consumer = self._attach(subscription, wanted)
@@ -231,7 +198,7 @@ class SubscriptionTable:
 
     def _expect(self, consumer_id: int, record: ConsumerRecord) -> Consumer:
         """Create a consumer whose stream is expected soon."""
-        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        consumer = Consumer(consumer_id, record, self.now_ms())
         consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
         return consumer
 
@@ -245,7 +212,7 @@ class SubscriptionTable:
         record = SubscriptionRecord(
             topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
         )
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        self._bus.set_state(SUBSCRIPTIONS, record.key, msgspec.to_builtins(record))
         feed = self._feed(topic)
         subscription = self._build(feed, record, self._beginning(feed, wanted, place))
         self._keep_cursor(subscription)
@@ -271,19 +238,12 @@ class SubscriptionTable:
 
     def _build(self, feed: TopicFeed, record: SubscriptionRecord, kept: Mapping[str, Any]) -> Subscription:
         """Build a subscription of its type with its stored progress, and register it."""
-        release_ms = self._settings.exclusive_release_s * 1000
-        common = (feed, record.name, record.type, self, release_ms)
         subscription: Subscription
         if not record.reliable:
-            subscription = LiveSubscription(*common)
+            subscription = LiveSubscription(feed, record, self)
         else:
-            durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
-            make = durable if record.type == "key_shared" else DurableSubscription
-            place = (record.topic, record.name)
-            subscription = make(
-                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
-                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self.settings.first_in_flight(*place),
-            )  # fmt: skip
+            make = KeySharedSubscription if record.type == "key_shared" else DurableSubscription
+            subscription = make(feed, record, self, kept)
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
         self._kept[subscription] = record
@@ -292,11 +252,11 @@ class SubscriptionTable:
     def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
         """Change the type of a subscription without consumers. Unacknowledged messages are delivered again."""
         record = msgspec.structs.replace(self._kept[old], type=kind)
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        self._bus.set_state(SUBSCRIPTIONS, record.key, msgspec.to_builtins(record))
         del self._kept[old]
         self._absences.dismiss(old)
         feed = self._feeds[old.topic]
-        subscription = self._build(feed, record, old.progress() if isinstance(old, DurableSubscription) else {})
+        subscription = self._build(feed, record, old.progress())
         self._moved.pop(old, None)
         for consumer in old.consumers:
             self._join(subscription, consumer)
@@ -309,12 +269,7 @@ class SubscriptionTable:
         known = self._records.maybe_topic(topic)
         subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
-            subscription.set_policy(self.settings.policy(topic, name))
-            subscription.set_window(
-                self.settings.max_unacked(topic, name),
-                self.settings.first_in_flight(topic, name),
-                self.settings.maybe_in_flight(topic, name),
-            )
+            subscription.apply_settings()
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
         """Continue at this offset; `requests` is the number of requests before it. Raises UnavailableError."""
@@ -329,8 +284,8 @@ class SubscriptionTable:
         record = self._kept.pop(subscription)
         self._absences.dismiss(subscription)
         self._moved.pop(subscription, None)
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
-        self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
+        self._bus.set_state(SUBSCRIPTIONS, record.key, None)
+        self._bus.set_state(CURSORS, record.cursor_key, None)
         self.settings.forget(record.topic, record.name)
         feed = self._feeds[subscription.topic]
         del feed.subscriptions[subscription.name]
@@ -351,7 +306,7 @@ class SubscriptionTable:
         self._bus.set_state(CONSUMERS, str(consumer.id), None)
         sink, consumer.sink = consumer.sink, None
         if sink is not None:
-            sink.end(UnknownConsumerError(str(consumer.id)))
+            sink.end(errors.UnknownConsumerError(str(consumer.id)))
 
     # ---- streams and acknowledgements --------------------------------------------------------------------------------
 
@@ -368,7 +323,7 @@ class SubscriptionTable:
         """Return a consumer and its subscription. Raises UnknownConsumerError."""
         found = self._by_consumer.get(consumer_id)
         if found is None:
-            raise UnknownConsumerError(str(consumer_id))
+            raise errors.UnknownConsumerError(str(consumer_id))
         return found
 
     def acknowledge(self, peer: Peer, intent: Acknowledge, done: CommitDone | None) -> Taken:
@@ -391,16 +346,16 @@ class SubscriptionTable:
         return self._settle(touched, refused, done)
 
     def _each(self, topics: list[str], names: list[str], refused: Refused) -> Iterator[tuple[int, Subscription]]:
-        found: dict[tuple[str, str], Subscription | RacewayError] = {}
+        found: dict[tuple[str, str], Subscription | errors.RacewayError] = {}
         for row, key in enumerate(zip(topics, names, strict=True)):
             subscription = found.get(key)
             if subscription is None:
                 try:
                     subscription = self.find(*key)
-                except RacewayError as error:
+                except errors.RacewayError as error:
                     subscription = error
                 found[key] = subscription
-            if isinstance(subscription, RacewayError):
+            if isinstance(subscription, errors.RacewayError):
                 refused.append((row, row + 1, subscription))
             else:
                 yield row, subscription
@@ -414,27 +369,7 @@ class SubscriptionTable:
             self._dones.append(done)
         return Taken(tuple(refused))
 
-    # ---- host --------------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> float:
-        return self._bus.loop.time() * 1000
-
-    def wake(self, subscription: Subscription, at_ms: float) -> None:
-        self._alarms.set(subscription, at_ms)
-
-    def note_absence(self, subscription: Subscription) -> None:
-        self._absences.note(subscription)
-
-    def note_move(self, subscription: Subscription) -> None:
-        if not self._moved and not self._dones:
-            self._bus.turn.owe(self)
-        self._moved[subscription] = None
-
-    def pump_later(self, subscription: Subscription) -> None:
-        self._bus.turn.call_soon(subscription.pump)
-
-    def dispatch_rate(self, topic: Topic) -> int:
-        return self._records.policies(topic).max_subscription_dispatch_rate or 0
+    # ---- turns -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Stop delivering, for the shutdown."""
@@ -442,36 +377,9 @@ class SubscriptionTable:
         for subscription in self:
             subscription.paused = True
 
-    def flush(self) -> None:
-        """Store the cursors that moved in this turn, then notify the callers that wait for it."""
-        moved, self._moved = self._moved, {}
-        dones, self._dones = self._dones, []
-        refusal: UnavailableError | None = None
-        for subscription in moved:
-            if subscription in self._kept:
-                try:
-                    self._keep_cursor(subscription)
-                except UnavailableError as error:
-                    refusal = error
-        for done in dones:
-            self._bus.after_commit(partial(_told, done, refusal), patient=True)
-
-    def _keep_cursor(self, subscription: Subscription) -> None:
-        if not isinstance(subscription, DurableSubscription):
-            return
-        topic = subscription.topic.name
-        key = _cursor_key(topic, subscription.name)
-        value = subscription.progress()
-        if self._bus.journal.state.get(CURSORS, key) != value:
-            self._bus.set_state(CURSORS, key, value)
-
     def _note_requests(self, feed: TopicFeed) -> None:
-        with contextlib.suppress(UnavailableError):
+        with contextlib.suppress(errors.UnavailableError):
             self._bus.set_state(REQUESTS, feed.topic.name, feed.requests)
-
-    def _ring(self, subscription: Subscription) -> None:
-        if subscription in self._kept:
-            subscription.tick()
 
     # ---- after a restart ---------------------------------------------------------------------------------------------
 
@@ -482,7 +390,7 @@ class SubscriptionTable:
             record = msgspec.convert(value, SubscriptionRecord)
             self.settings.adopt(record.topic, record.name, Given(record.policy, record.max_unacked))
             feed = self._feed(self._bus.topics.own(record.topic))
-            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {"offset": feed.end}
+            kept = state.get(CURSORS, record.cursor_key) or {"offset": feed.end}
             subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
             by_name[record.topic, record.name] = subscription
         for consumer_id, value in list(state.section(CONSUMERS).items()):
@@ -491,34 +399,21 @@ class SubscriptionTable:
             self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
 
 
-def _told(done: CommitDone, refusal: RacewayError | None, error: RacewayError | None) -> None:
-    done(refusal or error)
-
-
 def _check_names(wanted: ConsumerWanted) -> None:
     check_name("consumer_name", wanted.name)
     check_name("subscription", wanted.subscription)
     if wanted.in_flight is not None:
-        checked("in_flight", wanted.in_flight)
+        check_count("in_flight", wanted.in_flight)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
-        raise InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
+        raise errors.InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
 
 
 def check_name(what: str, text: str) -> None:
     """Check the length of a name. Raises InvalidValueError."""
     if not 0 < len(text) <= MAX_NAME:
-        raise InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
+        raise errors.InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
 
 
 def _check_limit(what: str, count: int, limit: int | None) -> None:
     if limit and count >= limit:
-        raise LimitError(what, limit)
-
-
-def _key(topic: str, name: str) -> str:
-    """Return the key of a subscription. Names of topics contain no colon."""
-    return f"{topic}:{name}"
-
-
-def _cursor_key(topic: str, name: str) -> str:
-    return f"subscription:{_key(topic, name)}"
+        raise errors.LimitError(what, limit)

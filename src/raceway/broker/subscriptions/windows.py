@@ -17,8 +17,11 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import deque
-from typing import Protocol
 
+from raceway.broker.subscriptions.consumers import Consumer
+
+# States of a message.
+READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
 # Parts of the timeout: an acknowledgement within the first lets the window grow, one after the second lets it shrink.
 QUICK, SLOW = 1 / 4, 1 / 2
 # A full window without an acknowledgement for this part of the timeout doubles: three times before the timeout, so that
@@ -28,12 +31,19 @@ PATIENCE = 1 / 6
 FEW = 16
 
 
-class Handed(Protocol):
-    """A message in flight. `place` is its number in the line."""
+class Held:
+    """A message that was taken in and is not done. `since_ms`: delivered at, or waiting until. `place` is its
+    number in the line."""
 
-    offset: int
-    place: int
-    since_ms: float
+    __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
+
+    def __init__(self, offset: int, key: bytes = b"") -> None:
+        self.offset, self.key = offset, key
+        self.state = READY
+        self.consumer: Consumer | None = None
+        self.deliveries = self.expiries = self.place = 0
+        self.since_ms = 0.0
+        self.reason = ""
 
 
 class InFlight:
@@ -41,7 +51,7 @@ class InFlight:
 
     def __init__(self, first: int, fixed: int | None) -> None:
         self.set_window(first, fixed)
-        self._out: dict[int, Handed] = {}
+        self._out: dict[int, Held] = {}
         self._number = 0
         # Time of the last delivery or acknowledgement; time of the last acknowledgement, and the gap before it.
         self._moved_ms = self._gap_ms = 0.0
@@ -56,14 +66,14 @@ class InFlight:
     def is_full(self) -> bool:
         return len(self._out) >= self.window
 
-    def maybe_head(self) -> Handed | None:
+    def maybe_head(self) -> Held | None:
         """Return the message that the consumer is working on, if any."""
         return next(iter(self._out.values()), None)
 
     def set_window(self, first: int, fixed: int | None) -> None:
         self.window, self._fixed = (first, False) if fixed is None else (fixed, True)
 
-    def hand_out(self, held: Handed, now_ms: float) -> None:
+    def hand_out(self, held: Held, now_ms: float) -> None:
         self._number += 1
         held.place, held.since_ms = self._number, now_ms
         self._out[held.offset] = held
@@ -80,12 +90,12 @@ class InFlight:
     def grow(self, now_ms: float, most: int) -> None:
         self.window, self._moved_ms = min(2 * self.window, most), now_ms
 
-    def take_back(self, held: Handed) -> None:
+    def take_back(self, held: Held) -> None:
         """Remove a message from the line without a conclusion about the consumer's speed."""
         if self._out.get(held.offset) is held:
             del self._out[held.offset]
 
-    def acknowledge(self, held: Handed, now_ms: float, timeout_ms: float, most: int) -> None:
+    def acknowledge(self, held: Held, now_ms: float, timeout_ms: float, most: int) -> None:
         """Remove an acknowledged message and adapt the window, which never exceeds `most`."""
         if self._out.get(held.offset) is not held:
             return
@@ -101,13 +111,13 @@ class InFlight:
         elif waited_ms <= timeout_ms * QUICK and busy and self.window < most:
             self.window += 1
 
-    def expire(self, held: Handed) -> None:
+    def expire(self, held: Held) -> None:
         """Remove a message that was not acknowledged in time, and halve the window."""
         self.take_back(held)
         if not self._fixed:
             self.window = max(self.window // 2, 1)
 
-    def clock_ms(self, held: Handed) -> float:
+    def clock_ms(self, held: Held) -> float:
         """Return when the ack timeout of this message started."""
         for place, at_ms in reversed(self._acknowledged):
             if place < held.place:

@@ -10,13 +10,14 @@ Which messages were redriven is stored in the journal's state, for the latest on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from raceway.broker.bus import Bus
+from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.dedup import DEDUP_ID
 from raceway.broker.peers import Peer
+from raceway.broker.places import offset_at, rows_of
 from raceway.broker.registry.schemas import REJECTED
 from raceway.broker.steps import Steps
 from raceway.broker.subscriptions.table import SubscriptionTable
@@ -61,12 +62,12 @@ class Redrive:
         self._bus, self._subscriptions = bus, subscriptions
         self._journal = bus.journal
 
-    def calls(self) -> dict[type, Callable[[Any, Any], Any]]:
+    def calls(self) -> dict[type, IntentHandler]:
         return {
             ListRejected: self._list,
             ReadRejected: self._find,
             RestoreRejected: self._restore,
-            NoteRedriven: self._note,
+            NoteRedriven: self.note,
         }
 
     # ---- intents -----------------------------------------------------------------------------------------------------
@@ -85,10 +86,6 @@ class Redrive:
         row = yield from self._row(peer, call.position)
         batch = yield self._bus.aside(partial(self.batch, row, call.topic))
         return Restored(batch, row["producer"])
-
-    def _note(self, peer: Peer, call: NoteRedriven) -> Done:
-        self.note(call.position, call.topic, call.offset)
-        return Done()
 
     def _row(self, peer: Peer, position: int) -> Steps[dict[str, Any]]:
         """Return the row at a position. Raises UnknownRejectedError, also without permission, so as not to reveal which
@@ -146,7 +143,7 @@ class Redrive:
         """Return rows of one of these topics, newest first, with positions below `before`."""
         first, end = self._journal.offsets(topic)
         if before is not None:
-            end = self._offset_at(topic, before, first, end)
+            end = offset_at(self._journal, topic, "sequence", before, first, end)
         found: list[dict[str, Any]] = []
         while end > first and len(found) < limit:
             begin = max(first, end - min(limit - len(found), READ_ROWS))
@@ -158,7 +155,7 @@ class Redrive:
     def row(self, position: int) -> dict[str, Any]:
         """Return the row at this position. Raises UnknownRejectedError."""
         try:
-            rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
+            rows = rows_of(self._journal.read(position, position + 1))
         except TrimmedError as error:
             raise UnknownRejectedError(str(position)) from error
         if not rows or not (rows[0]["topic"] in SOURCES.values() or ORIGINAL_TOPIC in (rows[0]["attributes"] or {})):
@@ -197,13 +194,14 @@ class Redrive:
             return noted, dict(noted["attributes"] or {})
         return row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
 
-    def note(self, position: int, topic: str, offset: int | None) -> None:
+    def note(self, peer: Peer, call: NoteRedriven) -> Done:
         """Store that the message was redriven; forget the oldest such entries."""
         known = self._journal.state.section(REDRIVEN)
         for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
             self._bus.set_state(REDRIVEN, oldest, None)
-        facts = {"topic": topic, "offset": offset, "time_us": self._bus.clock_us()}
-        self._bus.set_state(REDRIVEN, str(position), facts)
+        facts = {"topic": call.topic, "offset": call.offset, "time_us": self._bus.clock_us()}
+        self._bus.set_state(REDRIVEN, str(call.position), facts)
+        return Done()
 
     def _noted(self, topic: str, offset: int) -> dict[str, Any]:
         try:
@@ -219,27 +217,11 @@ class Redrive:
         found: list[dict[str, Any]] = []
         while len(found) < count:
             following = found[-1]["offset"] + 1 if found else offset
-            batches = self._journal.read_topic(topic, following, count - len(found), READ_BYTES)
-            rows = [row for batch in batches for row in _rows(batch)]
+            rows = rows_of(self._journal.read_topic(topic, following, count - len(found), READ_BYTES))
             if not rows:
                 break
             found += rows
         return [row for row in found if row["offset"] < offset + count]
-
-    def _offset_at(self, topic: str, position: int, first: int, end: int) -> int:
-        """Return the offset of the first row at or after a position, by binary search."""
-        while first < end:
-            middle = (first + end) // 2
-            rows = self._read(topic, middle, 1)
-            if rows and rows[0]["sequence"] < position:
-                first = middle + 1
-            else:
-                end = middle
-        return first
-
-
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    return iter(batch.to_pylist(maps_as_pydicts="strict"))
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -25,36 +25,31 @@ def kept_attributes(column: bytes | None) -> dict[str, str]:
     return {} if column is None else {OWN_ATTRIBUTES: column.decode()}
 
 
-class Parking:
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-
-    def park(self, batch: Batch, row: int, receiver: str, reason: str) -> None:
-        """Store one row that `receiver` did not accept. Errors of an unwritable journal are ignored."""
-        bus = self._bus
-        bus.meter.counts["bus.undeliverable"] += 1
-        topic = bus.topics.own(UNDELIVERABLE)
-        ids = mint_batch(1)
-        named = batch.item("topic", row) or b""
-        facts = {"topic": named.decode("utf-8", "replace"), "receiver": receiver, "reason": reason}
-        facts |= kept_attributes(batch.item("attributes", row))
-        parked = Batch(
-            1,
-            topic=topic.encoded,
-            kind=PUBLISH,
-            attributes=[encode_attributes(facts)],
-            payload=[batch.item("payload", row)],
-            message_id=[batch.item("message_id", row) or ids[0]],
-            wire=batch.item("wire", row),
-            correlation_id=[batch.item("correlation_id", row)],
-            producer=batch.item("producer", row),
-            reply_to=batch.item("reply_to", row),
-            encoding=batch.item("encoding", row),
-        )
-        with contextlib.suppress(UnavailableError):
-            bus.append(parked, None)
-            run = Run(RowSpan(topic, topic.encoded, 0, 1), parked, ids)
-            for encoder, peers in bus.routing.route(topic).copies:
-                data = encoder(run)
-                for peer in peers:
-                    peer.deliver(run, data)
+def park(bus: Bus, batch: Batch, row: int, receiver: str, reason: str) -> None:
+    """Store one row that `receiver` did not accept. Errors of an unwritable journal are ignored."""
+    bus.meter.counts["bus.undeliverable"] += 1
+    topic = bus.topics.own(UNDELIVERABLE)
+    ids = mint_batch(1)
+    named = batch.item("topic", row) or b""
+    facts = {"topic": named.decode("utf-8", "replace"), "receiver": receiver, "reason": reason}
+    facts |= kept_attributes(batch.item("attributes", row))
+    parked = Batch(
+        1,
+        topic=topic.encoded,
+        kind=PUBLISH,
+        attributes=[encode_attributes(facts)],
+        payload=[batch.item("payload", row)],
+        message_id=[batch.item("message_id", row) or ids[0]],
+        wire=batch.item("wire", row),
+        correlation_id=[batch.item("correlation_id", row)],
+        producer=batch.item("producer", row),
+        reply_to=batch.item("reply_to", row),
+        encoding=batch.item("encoding", row),
+    )
+    with contextlib.suppress(UnavailableError):
+        bus.append(parked, None)
+        run = Run(RowSpan(topic, topic.encoded, 0, 1), parked, ids)
+        for encoder, peers in bus.routing.route(topic).copies:
+            data = encoder(run)
+            for peer in peers:
+                peer.deliver(run, data)

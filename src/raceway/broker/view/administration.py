@@ -6,16 +6,15 @@ from raceway.broker.broker import Broker
 
 
 class AdministrationView:
-    """The reading half of `TopicAdministration` and `SubscriptionAdministration`: see there."""
+    """The reading half of `TopicRecords`, `TopicAdministration` and `SubscriptionAdministration`: see there."""
 
     def __init__(self, broker: Broker) -> None:
         self._journal = broker.journal
-        topics, subscriptions = broker.topic_admin, broker.subscription_admin
-        self.namespaces, self.topics, self.describe = topics.namespaces, topics.topics, topics.describe
-        self.policies, self.topic_policies = topics.policies, topics.topic_policies
-        self.partitions, self.look_up = topics.partitions, topics.look_up
-        self.subscriptions, self.failure_policy = subscriptions.subscriptions, subscriptions.failure_policy
-        self.dispatch_limit, self.in_flight = subscriptions.dispatch_limit, subscriptions.in_flight
+        records, topics, subscriptions = broker.topic_records, broker.topic_admin, broker.subscription_admin
+        self.namespaces, self.policies = records.namespaces, records.namespace_policies
+        self.topic_policies, self.partitions = records.topic_policies, topics.partitions
+        self.topics, self.describe = topics.topics, topics.describe
+        self.subscriptions, self.delivery = subscriptions.subscriptions, subscriptions.delivery
 
     @property
     def next_sequence(self) -> int:

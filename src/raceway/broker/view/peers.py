@@ -6,7 +6,7 @@ from itertools import islice
 
 import msgspec
 
-from raceway.broker.peers import Peer, PeerTable
+from raceway.broker.peers import Peer
 from raceway.broker.routing import patterns
 from raceway.model.intents.peers import PatternRow
 
@@ -26,7 +26,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
 
 
 class PeerView:
-    def __init__(self, peers: PeerTable) -> None:
+    def __init__(self, peers: dict[str, Peer]) -> None:
         self._peers = peers
 
     def __len__(self) -> int:
@@ -35,12 +35,16 @@ class PeerView:
     def find(self, contains: str, limit: int) -> tuple[list[PeerStatus], int]:
         """Return peers with this text in name, id or wire, in order of connection, and how many there are in total."""
         wanted = contains.casefold()
-        found = [peer for peer in self._peers if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()]
+        found = [
+            peer
+            for peer in self._peers.values()
+            if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()
+        ]
         return [_status(peer) for peer in islice(found, limit)], len(found)
 
     def patterns(self) -> tuple[PatternRow, ...]:
         """Return subscribed patterns, sorted by pattern, then kind."""
-        return patterns(self._peers)
+        return patterns(self._peers.values())
 
 
 def _status(peer: Peer) -> PeerStatus:

@@ -70,9 +70,9 @@ def _summary(name: str, record: QueueRecord, queue: Queue | PubSubQueue) -> Queu
 
 
 def _consumers(queue: Queue | PubSubQueue) -> tuple[QueueConsumerRow, ...]:
-    if isinstance(queue, PubSubQueue):
-        return tuple(
-            QueueConsumerRow(each.address, queue.is_armed(each), tuple(queue.topics_of(each)))
-            for each in queue.consumers
+    return tuple(
+        QueueConsumerRow(
+            each.address, seat.window != 0, tuple(sorted(seat.topics)) if seat.topics is not None else None
         )
-    return tuple(QueueConsumerRow(each.address, queue.is_armed(each), None) for each in queue.consumers)
+        for each, seat in queue.consumers.items()
+    )

@@ -15,9 +15,8 @@ class SchemaView:
         schemas = broker.schemas
         self.subjects, self.versions, self.users = schemas.subjects, schemas.versions, schemas.users
         self.get, self.latest, self.find = schemas.get, schemas.latest, schemas.find
-        self.maybe_version = schemas.maybe_version
-        self.maybe_registered, self.registered = schemas.maybe_registered, schemas.registered
-        self.differences, self.ready = schemas.differences, schemas.ready
+        self.maybe_version, self.maybe_registered = schemas.known.maybe_version, schemas.known.maybe_registered
+        self.registered, self.differences, self.ready = schemas.registered, schemas.differences, schemas.known.ready
         self.mode, self.own_mode = schemas.mode, schemas.own_mode
         self.access, self.own_access = schemas.access, schemas.own_access
 

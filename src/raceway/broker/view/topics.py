@@ -75,15 +75,12 @@ class TopicView:
     def waiting(self, names: set[str]) -> dict[str, tuple[int, int]]:
         """Return the backlog of the slowest reader and the number of subscriptions and queues, by topic."""
         found: dict[str, tuple[int, int]] = {}
-        for subscription in self._broker.subscriptions:
-            name = subscription.topic.name
-            if name in names:
-                backlog, count = found.get(name, (0, 0))
-                found[name] = max(backlog, subscription.status().lag), count + 1
-        for name, _, queue in self._broker.queues:
-            if name in names and isinstance(queue, Queue):
-                backlog, count = found.get(name, (0, 0))
-                found[name] = max(backlog, queue.backlog), count + 1
+        queues = [(name, queue) for name, _, queue in self._broker.queues if isinstance(queue, Queue)]
+        lags = [(each.topic.name, each.status().lag) for each in self._broker.subscriptions if each.topic.name in names]
+        lags += [(name, queue.backlog) for name, queue in queues if name in names]
+        for name, lag in lags:
+            most, count = found.get(name, (0, 0))
+            found[name] = max(most, lag), count + 1
         return found
 
     def peers(self, name: str) -> Iterator[TopicPeer]:
@@ -94,7 +91,7 @@ class TopicView:
         route = self._broker.routing.route(topic)
         listening = {party.id for _, peers in route.copies for party in peers}
         answering = {party.id for party in route.responders}
-        for peer in self._broker.peers:
+        for peer in self._broker.peers.values():
             if peer.id in listening:
                 yield TopicPeer(peer.id, peer.name, peer.wire.decode(), "listens")
             if peer.id in answering:

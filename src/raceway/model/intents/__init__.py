@@ -6,8 +6,7 @@ encodes outcomes into bytes; the broker's one entry point takes an intent and re
 too: a `RacewayError`.
 
   kinds        what intents and outcomes are made of
-  unions       the types of what the entry point takes and returns
-  batches      messages: publish, request, answer, acknowledge
+  batches      messages: publish, request, answer, acknowledge; the types of what the entry point takes and returns
   peers        the peer itself, its subscriptions, what it sees of others
   queues       messages of queues, consumers of queues, their creation
   services     services that the bus calls

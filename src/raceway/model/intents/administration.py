@@ -1,4 +1,4 @@
-"""Intents of administrators about queues, subscriptions and limits, and their outcomes.
+"""Intents of administrators about queues and subscriptions, and their outcomes.
 
 Topics are named as clients name them. Outcomes of changes come after the commit.
 """
@@ -6,11 +6,11 @@ Topics are named as clients name them. Outcomes of changes come after the commit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from raceway.model.intents.kinds import Done, IntentFor, Outcome
+from raceway.model.intents.kinds import IntentFor, Outcome
 from raceway.model.intents.reading import Gap
-from raceway.model.subscriptions import FailurePolicy, Policies, SubscriptionType
+from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 
 
 class QueuePeek(Outcome, frozen=True):
@@ -43,14 +43,6 @@ class DeliverySettings(Outcome, frozen=True):
     policy: FailurePolicy
     in_flight: int | None
     max_unacked: int
-
-
-class AddQueue(IntentFor[Done], frozen=True):
-    """Create a durable queue that starts at a position."""
-
-    name: str
-    start: str
-    token: str
 
 
 class PeekQueue(IntentFor[QueuePeek], frozen=True):
@@ -88,20 +80,6 @@ class MoveReader(IntentFor[ReaderMoved], frozen=True):
     subscription: str | None
     start: str
     token: str | None
-
-
-class ReadLimits(IntentFor[Policies], frozen=True):
-    """Read the limits of a namespace or a topic."""
-
-    scope: Literal["namespace", "topic"]
-    name: str
-
-
-class ReadDelivery(IntentFor[DeliverySettings], frozen=True):
-    """Read how a subscription delivers."""
-
-    topic: str
-    subscription: str
 
 
 class SetDelivery(IntentFor[DeliverySettings], frozen=True):

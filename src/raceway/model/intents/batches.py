@@ -9,7 +9,8 @@ import msgspec
 
 from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
-from raceway.model.intents.kinds import Outcome
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
+from raceway.model.intents.queues import Enqueue, EnqueueRequests
 
 
 class Publish(msgspec.Struct, gc=False):
@@ -112,3 +113,9 @@ class Sent(Outcome, frozen=True):
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
     early: tuple[tuple[int, int], ...] = ()
+
+
+BatchIntent = Publish | Request | AskAll | Respond | Send | Acknowledge | Return | Park | Enqueue | EnqueueRequests
+BatchOutcome = Taken | Asked | Sent | Done
+# What the broker's entry point takes.
+Intent = BatchIntent | IntentFor[Any]

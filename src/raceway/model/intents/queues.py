@@ -72,12 +72,13 @@ class ResumeDeliveries(IntentFor[Done], frozen=True):
 class CreateQueue(IntentFor[Done], frozen=True):
     """Create a queue that begins at `start`; a no-op if one of the same kind exists.
 
-    `mode` is a bit set: 2 publish/subscribe, 4 temporary, which is removed with the peer; others are only stored.
-    `maker` is shown as its creator. `credential`: that of an administrator; None if the peer was authorized before.
+    `mode` is a bit set: 1 ordinary, 2 publish/subscribe, 4 temporary, which is removed with the peer; others are only
+    stored. `maker` is shown as its creator. `credential`: that of an administrator; None if the peer was authorized
+    before. The outcome comes after the commit.
     """
 
     name: str
-    mode: int
+    mode: int = 1
     token: str = ""
     start: Start = LAST
     maker: str = ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raceway.model.intents.schemas import RegisterSchema
 from raceway.wires.seneca.settings import SenecaWire
 from tests.rigs.seneca_bus import TCP, seneca_bus
 from tests.rigs.server import wait_until
@@ -48,7 +49,9 @@ def test_calls_that_come_together_are_judged_by_their_own_payloads(wrong: int) -
     with seneca_bus() as bus, bus.connect(TCP) as connection:
         responder = bus.responder("math.sum")
         schemas = bus.broker.schemas
-        bus.call(lambda: schemas.register("numbers", "json", b'{"properties": {"a": {"type": "number"}}}'))
+        bus.call(
+            lambda: schemas.register(RegisterSchema("numbers", "json", b'{"properties": {"a": {"type": "number"}}}'))
+        )
         bus.call(lambda: schemas.configure(bus.broker.topics.own("math.sum"), "numbers", "enforce", True))
         connection.sendall(b"".join(line(f"m{row}", SUM | {"a": "one" if row == wrong else row}) for row in range(3)))
         right = [row for row in range(3) if row != wrong]

@@ -186,7 +186,7 @@ class AdminCalls:
             answer.schema_type, answer.compatibility_mode = latest.schema_type, schemas.mode(bound.subject).upper()
 
     def _get_topic_policies(self, caller: Caller, request: TopicRequest) -> PolicyResponse:
-        policies = self._shown.topic_policies(self._first(caller, request.name))
+        policies = self._shown.topic_policies(self._shown.partitions(self._known(caller, request.name))[0])
         return PolicyResponse(policies=msgspec.json.encode(policies).decode())
 
     async def _set_topic_policies(self, caller: Caller, request: SetPoliciesRequest) -> TopicResponse:
@@ -201,13 +201,9 @@ class AdminCalls:
     def _known(self, caller: Caller, name: str) -> str:
         """Return a topic that exists. Raises UnknownTopicError."""
         topic = self._topic(caller, name)
-        if not self._shown.look_up(topic):
+        if not self._shown.partitions(topic):
             raise UnknownTopicError(name)
         return topic
-
-    def _first(self, caller: Caller, name: str) -> str:
-        """Return the topic itself, or its first partition if it is partitioned. Raises UnknownTopicError."""
-        return self._shown.partitions(self._known(caller, name))[0]
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -231,9 +227,9 @@ class AdminCalls:
     def _get_failure_policy(
         self, caller: Caller, request: GetSubscriptionFailurePolicyRequest
     ) -> GetSubscriptionFailurePolicyResponse:
-        policy, kind = self._shown.failure_policy(self._first(caller, request.topic), request.subscription)
+        found = self._shown.delivery(self._known(caller, request.topic), request.subscription)
         return GetSubscriptionFailurePolicyResponse(
-            failure_policy=failure_policy_message(policy), subscription_type=SUBSCRIPTION_TYPES.index(kind)
+            failure_policy=failure_policy_message(found.policy), subscription_type=SUBSCRIPTION_TYPES.index(found.type)
         )
 
     async def _set_dispatch(
@@ -248,10 +244,8 @@ class AdminCalls:
     def _get_dispatch(
         self, caller: Caller, request: GetSubscriptionDispatchConfigRequest
     ) -> GetSubscriptionDispatchConfigResponse:
-        part = self._first(caller, request.topic)
-        limit = self._shown.dispatch_limit(part, request.subscription)
-        in_flight = self._shown.in_flight(part, request.subscription)
-        config = SubscriptionDispatchConfig(max_unacked_messages=limit, in_flight=in_flight)
+        found = self._shown.delivery(self._known(caller, request.topic), request.subscription)
+        config = SubscriptionDispatchConfig(max_unacked_messages=found.max_unacked, in_flight=found.in_flight)
         return GetSubscriptionDispatchConfigResponse(dispatch_config=config)
 
 

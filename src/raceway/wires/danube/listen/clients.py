@@ -48,7 +48,7 @@ class Clients:
     def _look_up(self, caller: Caller, request: TopicLookupRequest) -> TopicLookupResponse:
         topic = parse_namespaced_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
-        if not self._topics.look_up(topic):
+        if not self._topics.partitions(topic):
             raise UnknownTopicError(request.topic)
         address = self._calls.address(caller.session)
         return TopicLookupResponse(
@@ -88,7 +88,7 @@ class Clients:
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
             raise InvalidValueError("subscription_type", f"unknown type {request.subscription_type}")
-        if request.create_topic and not self._topics.look_up(topic):
+        if request.create_topic and not self._topics.partitions(topic):
             self._calls.check(caller, "Produce", topic)  # the permission that a producer needs to create a topic
         wanted = ConsumerWanted(
             topic=topic,

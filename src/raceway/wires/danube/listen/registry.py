@@ -176,6 +176,6 @@ class RegistryCalls:
         """Return the canonical name of a topic that exists. Raises UnknownTopicError."""
         topic = parse_namespaced_topic(name)
         self._calls.check(caller, "ManageSchema", topic)
-        if not self._topics.look_up(topic):
+        if not self._topics.partitions(topic):
             raise UnknownTopicError(name)
         return topic

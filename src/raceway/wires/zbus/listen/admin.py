@@ -110,19 +110,14 @@ class Administration:
 
     def _created(self, session: AdminSession, event: Admin, outcome: Done | RacewayError) -> None:
         """Reply to the creation of a queue, after the commit."""
-        if not session.open:
-            return
         if isinstance(outcome, RacewayError):
-            session.write(_refusal(outcome, event))
+            answer = _refusal(outcome, event)
         else:
             self.queue_made()
-            self._door.runtime.after_commit(lambda error: session.write(self._time_reply(event, error)))
-        session.note_answered()
-
-    def _time_reply(self, event: Admin, error: RacewayError | None) -> bytes:
-        if error is not None:
-            return _refusal(error, event)
-        return zbus.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
+            answer = zbus.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
+        if session.open:
+            session.write(answer)
+            session.note_answered()
 
     def leave(self, session: AdminSession) -> None:
         """Forget a closed connection."""
