@@ -171,7 +171,7 @@ def test_a_schema_that_grows_with_the_depth_of_the_value_admits_only_shallow_val
     found = expression.maybe_fault(deep)
     assert found is not None
     assert found.rule == "work"
-    assert time.process_time() - began < PATIENCE_S
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_an_ordinary_recursive_schema_admits_deep_values() -> None:

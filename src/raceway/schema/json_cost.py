@@ -53,11 +53,13 @@ _NONE: Counter[int] = Counter()
 
 
 class _Applied(NamedTuple):
-    """Everything that a schema applies at one place of a value: number, cost, and what follows for parts of it."""
+    """Everything that a schema applies at one place of a value: number, cost, and what follows for parts of it, with
+    the number of that."""
 
     number: int
     width: int
     below: _Below
+    size: int
 
 
 class Cost:
@@ -100,7 +102,7 @@ class Cost:
         while level:
             following: dict[tuple[int, int], tuple[Any, int]] = {}
             for (schema, _), (place, times) in level.items():
-                _, width, below = self._applied[schema]
+                _, width, below, _ = self._applied[schema]
                 evaluations += times * width
                 for slot, part in _parts(place) if below else ():
                     targets = below.get(slot, _NONE)
@@ -124,22 +126,22 @@ def _applied(widths: dict[int, int], children: dict[int, list[tuple[_Slot, int]]
         raise SchemaInvalidError("definition", "infinite recursion: a $ref leads back to itself at one value")
     for node in order:
         beside = [found[child] for slot, child in children[node] if slot == _ITSELF]
-        number = 1 + sum(each.number for each in beside)
+        number, width = 1 + sum(each.number for each in beside), widths[node] + sum(each.width for each in beside)
         if number > MAX_WIDTH:
             raise SchemaInvalidError(
                 "definition", f"too complex: more than {MAX_WIDTH:,} subschemas apply to one value"
             )
-        below: _Below = defaultdict(Counter)
         if len(beside) == len(children[node]) == 1:  # most references stand alone: they share what they lead to
-            below = beside[0].below
-        else:
-            left -= sum(len(targets) for each in beside for targets in each.below.values())
-            if left < 0:
-                raise SchemaInvalidError("definition", "too complex: too many references and alternatives")
-            for slot, child in children[node]:
-                for way, targets in found[child].below.items() if slot == _ITSELF else ((slot, (child,)),):
-                    below[way].update(targets)
-        found[node] = _Applied(number, widths[node] + sum(each.width for each in beside), below)
+            found[node] = beside[0]._replace(number=number, width=width)
+            continue
+        left -= sum(each.size for each in beside)
+        if left < 0:
+            raise SchemaInvalidError("definition", "too complex: too many references and alternatives")
+        below: _Below = defaultdict(Counter)
+        for slot, child in children[node]:
+            for way, targets in found[child].below.items() if slot == _ITSELF else ((slot, (child,)),):
+                below[way].update(targets)
+        found[node] = _Applied(number, width, below, sum(map(len, below.values())))
     return found
 
 
