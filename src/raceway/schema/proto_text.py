@@ -184,8 +184,7 @@ class _ProtoParser:
         elif self._take("import"):
             self._import(file)
         elif self._take("option"):
-            self._note(*self._option())
-            self._expect(";")
+            self._option_statement()
         elif self._take("message"):
             self._message(file.message_type.add())
         elif self._take("enum"):
@@ -273,25 +272,18 @@ class _ProtoParser:
         # Keywords are not reserved words: they count as such only if a name, number or string follows.
         is_keyword = following is not None and following.kind != "sign"
         word = self._peek()
-        if word == "message" and is_keyword:
+        statements: dict[str, Callable[[], None]] = {
+            "message": lambda: self._message(message.nested_type.add()),
+            "enum": lambda: self._enum(message.enum_type.add()),
+            "oneof": lambda: self._oneof(message),
+            "option": self._option_statement,
+            "reserved": lambda: self._ranges(message, word),
+            "extensions": lambda: self._ranges(message, word),
+            "extend": self._extend,
+        }
+        if word in statements and (is_keyword or word == "option"):
             self._at += 1
-            self._message(message.nested_type.add())
-        elif word == "enum" and is_keyword:
-            self._at += 1
-            self._enum(message.enum_type.add())
-        elif word == "oneof" and is_keyword:
-            self._at += 1
-            self._oneof(message)
-        elif word == "option":
-            self._at += 1
-            self._note(*self._option())
-            self._expect(";")
-        elif word in ("reserved", "extensions") and is_keyword:
-            self._at += 1
-            self._ranges(message, word)
-        elif word == "extend" and is_keyword:
-            self._at += 1
-            self._extend()
+            statements[word]()
         else:
             self._field_of(message)
 
@@ -472,6 +464,11 @@ class _ProtoParser:
             if self._take("]"):
                 return found
             self._expect(",")
+
+    def _option_statement(self) -> None:
+        """Note an option of a file or message."""
+        self._note(*self._option())
+        self._expect(";")
 
     def _option(self) -> tuple[str, str]:
         """Parse `name = value`; the name of a custom option is in parentheses."""

@@ -12,24 +12,16 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from raceway.schema.effort import Effort, TooIntricateError
 
-# Language guide, "Updating A Message Type": types within a family are compatible on the wire.
+# Language guide, "Updating A Message Type": types within a family are compatible on the wire. Others stand alone.
 FAMILIES = {
-    kind: family
-    for family, kinds in enumerate(
-        (
-            ("INT32", "INT64", "UINT32", "UINT64", "BOOL", "ENUM"),
-            ("SINT32", "SINT64"),
-            ("FIXED32", "SFIXED32"),
-            ("FIXED64", "SFIXED64"),
-            ("FLOAT",),
-            ("DOUBLE",),
-            ("STRING",),
-            ("BYTES",),
-            ("MESSAGE",),
-            ("GROUP",),
-        )
+    getattr(FieldDescriptor, f"TYPE_{name}"): family
+    for family in (
+        ("INT32", "INT64", "UINT32", "UINT64", "BOOL", "ENUM"),
+        ("SINT32", "SINT64"),
+        ("FIXED32", "SFIXED32"),
+        ("FIXED64", "SFIXED64"),
     )
-    for kind in (getattr(FieldDescriptor, f"TYPE_{name}") for name in kinds)
+    for name in family
 }
 TYPE_NAMES = {
     value: name.removeprefix("TYPE_").lower()
@@ -94,7 +86,8 @@ class _Comparison:
 def _reads(reader: FieldDescriptor, writer: FieldDescriptor) -> bool:
     """Report whether the reader's type understands the writer's bytes."""
     is_text_as_bytes = (reader.type, writer.type) == (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
-    if FAMILIES[reader.type] != FAMILIES[writer.type] and not is_text_as_bytes:
+    are_family = FAMILIES.get(reader.type, reader.type) == FAMILIES.get(writer.type, writer.type)
+    if not are_family and not is_text_as_bytes:
         return False
     # Encoding guide, "Packed Repeated Fields": packed numbers are one LEN record, which a singular field cannot read.
     return not (writer.is_repeated and not reader.is_repeated and writer.type not in UNPACKED)
