@@ -8,7 +8,7 @@ verifies on reading: they take the place of `.sum` if that is lost.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from raceway.config import MIB
 from raceway.errors import JournalError
-from raceway.journal.format import SCHEMA
+from raceway.journal.format import SCHEMA, Columns
 from raceway.journal.integrity.stripes import PARQUET_MAGIC, CheckedFile
 from raceway.journal.read.index import Index
 
@@ -234,7 +234,7 @@ def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.Pa
         yield parquet
 
 
-def read_group(file: pq.ParquetFile, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+def read_group(file: pq.ParquetFile, number: int, columns: Columns = None) -> pa.Table:
     """Read one row group and verify its page checksums. Raises JournalError if it is damaged."""
     try:
         return file.read_row_group(number, columns=columns, use_threads=False)

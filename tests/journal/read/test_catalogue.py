@@ -105,7 +105,7 @@ def test_files_that_were_sealed_since_the_folder_was_listed_are_found_again(open
         assert opened.offsets(TOPICS[1], offset) == opened.expected(TOPICS[1], offset)
     kinds = {segment.path.suffix for segment in opened.catalogue.listing.segments}
     assert kinds == {".blocks", ".parquet"}
-    assert opened.log.missing_rows == 0
+    assert opened.log.totals["missing"] == 0
 
 
 def test_sealed_files_win_over_blocks_that_are_still_there(opened: Opened) -> None:

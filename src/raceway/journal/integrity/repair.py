@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raceway.journal.contract import Damage
-from raceway.journal.files import Files, read_all, write_all
+from raceway.journal.files import Files, FileSource, write_all
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
@@ -27,7 +27,7 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
     descriptor = files.open(path)
     repaired = 0
     try:
-        source = _Descriptor(files, descriptor)
+        source = FileSource(files, path)
         for found in walk(source, marker, path.name, 0, first_of(path)):
             if not isinstance(found, FoundBlock):
                 continue
@@ -46,24 +46,7 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
     return repaired
 
 
-class _Descriptor:
-    """Open descriptor as a source of blocks."""
-
-    def __init__(self, files: Files, descriptor: int) -> None:
-        self._files, self._descriptor = files, descriptor
-
-    @property
-    def size(self) -> int:
-        return self._files.size(self._descriptor)
-
-    def read(self, size: int, position: int) -> bytes:
-        return read_all(self._files, self._descriptor, size, position)
-
-    def close(self) -> None:
-        """No-op: the descriptor belongs to the caller."""
-
-
-def _mended(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
+def _mended(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of everything that must be written to restore the block."""
     head = source.read(PREFIX_SIZE + found.prefix.meta_size, found.position)
     yield from _mended_prefix(found.position, head[:PREFIX_SIZE])
@@ -87,7 +70,7 @@ def _mended_meta(found: FoundBlock, meta: bytes) -> Iterator[tuple[int, bytes]]:
         yield found.position + PREFIX_SIZE, mended
 
 
-def _mended_body(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
+def _mended_body(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield the repaired stripes, if all are good then and the word sum agrees."""
     position = found.position + found.prefix.body_at
     body = source.read(found.prefix.body_size, position)

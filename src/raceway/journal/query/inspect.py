@@ -6,16 +6,16 @@ Works with and without a bus writing to the folder: nothing is locked and nothin
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import pyarrow as pa
 
 from raceway.errors import JournalError
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, maybe_read_file
+from raceway.journal.format import Batches
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.integrity.checksum import maybe_unprotect
 from raceway.journal.read.catalogue import BLOCKS, HELD, PARQUET
@@ -155,7 +155,7 @@ def _snapshot_facts(files: Files, path: Path) -> SnapshotFacts:
 
 def select_rows(
     reader: Reader, start: int | None, stop: int | None, topic: str | None = None, limit: int | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Yield rows from position `start` (None: the first one left) until `stop`, of topics that match `topic`."""
     left = limit
     for batch in reader.read(reader.first_position() if start is None else start, stop):
@@ -201,7 +201,7 @@ def next_offset(reader: Reader, topic: str) -> int:
     raise JournalError(f"topic {topic!r} has no rows; run `raceway journal info` to list the topics")
 
 
-def _maybe_first(batches: Iterator[pa.RecordBatch]) -> dict[str, Any] | None:
+def _maybe_first(batches: Batches) -> dict[str, Any] | None:
     """Return the first row; None if there is none."""
     return next((row for batch in batches for row in batch.slice(0, 1).to_pylist()), None)
 

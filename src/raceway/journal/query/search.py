@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from raceway.errors import MalformedError, TrimmedError
 from raceway.journal.contract import SearchedRows
+from raceway.journal.format import Batches, Columns
 from raceway.journal.read.rows import grouped, of_topic
 
 # The first window is small, because most searches are for recent rows; then they double.
@@ -37,7 +38,7 @@ _json = msgspec.json.Decoder()
 
 Path = tuple[str | int, ...]
 # `read` of a journal, or of a reader of its files.
-Read = Callable[[int, int | None, Sequence[str] | None], Iterator[pa.RecordBatch]]
+Read = Callable[[int, int | None, Columns], Batches]
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +181,7 @@ def _maybe_time(read: Read, position: int, stop: int) -> int | None:
     return None
 
 
-def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(read: Read, start: int, stop: int, columns: Columns) -> Batches:
     """Yield rows, skipping what retention has removed."""
     try:
         yield from read(start, stop, columns)
@@ -208,7 +209,7 @@ def _matching(journal: SearchedRows, judge: _Judge, low: int, high: int, limit: 
     return rows
 
 
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+def joined(batches: Batches) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Yield batches joined to larger ones, with the first sequence of each part."""
     for group in grouped(batches, JOINED_ROWS, JOINED_BYTES):
         yield pa.concat_batches(group), [each.column("sequence")[0].as_py() for each in group]

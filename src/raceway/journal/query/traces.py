@@ -8,7 +8,7 @@ index, and positions and times rise together, so a time is found by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
 from raceway.journal.contract import SearchedRows
+from raceway.journal.format import Batches
 from raceway.journal.query.search import Read, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
@@ -40,7 +41,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
     """
 
     read: Read
-    read_topic: Callable[..., Iterator[pa.RecordBatch]]
+    read_topic: Callable[..., Batches]
     first: int
     end: int
     rows: int
@@ -50,7 +51,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
     searched: int = 0
     exhausted: bool = False
 
-    def windows(self, begin: int, stop: int, *, backward: bool) -> Iterator[pa.RecordBatch]:
+    def windows(self, begin: int, stop: int, *, backward: bool) -> Batches:
         """Yield the id columns of a range of rows, a window at a time, until the budget is spent."""
         # Each pass has its own budget, or a long first one would leave nothing for collecting the rows.
         places, allowed = range(begin, stop, self.window), self.searched + self.rows
@@ -62,7 +63,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
             yield from reversed(found) if backward else found
             self._count(min(self.window, stop - at))
 
-    def topic_windows(self, topic: str, end: int) -> Iterator[pa.RecordBatch]:
+    def topic_windows(self, topic: str, end: int) -> Batches:
         """Yield the id columns of one topic's rows, newest first; `end` is the offset after the last one."""
         allowed = self.searched + self.rows
         for at in reversed(range(0, end, self.window)):
@@ -121,7 +122,7 @@ def maybe_trace(
     return trace
 
 
-def _maybe_met(newest_first: Iterator[pa.RecordBatch], wanted: str) -> tuple[int, str] | None:
+def _maybe_met(newest_first: Batches, wanted: str) -> tuple[int, str] | None:
     """Return position and correlation id of the newest row that has the id; None if there is none."""
     for batch in newest_first:
         hits = pc.indices_nonzero(_has_id(batch, _IDS, [wanted]))

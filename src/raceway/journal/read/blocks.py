@@ -8,7 +8,7 @@ without a byte in them are returned.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import unpack
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from raceway.journal.files import Source
 from raceway.journal.format import (
     PREFIX_SIZE,
     VERSION,
+    Batches,
+    Columns,
     Meta,
     Prefix,
     maybe_parse_meta,
@@ -66,15 +68,13 @@ class StoredBlock:
             return False
         return True
 
-    def read(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, begin: int, end: int, columns: Columns = None) -> Batches:
         """Yield rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
         step = self._rows_at_once(_BATCH_BYTES)
         for at in range(begin, end, step):
             yield from self._read_good(at, min(at + step, end), columns)
 
-    def read_topic(
-        self, topic: str, offset: int, budget: Budget, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def read_topic(self, topic: str, offset: int, budget: Budget, columns: Columns) -> Batches:
         """Yield rows of `topic` from `offset` on until the budget is spent."""
         wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
         for begin, end in self._topic_rows(topic, offset, budget):
@@ -110,7 +110,7 @@ class StoredBlock:
         """Estimate how many rows have `size` bytes, by the block's mean row size; at least one."""
         return max(1, self.prefix.rows * size // max(1, self.prefix.body_size))
 
-    def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read_good(self, begin: int, end: int, columns: Columns) -> Batches:
         """Yield the good rows of a range, as one batch if the block is sound."""
         if not self._bad:
             try:
@@ -125,7 +125,7 @@ class StoredBlock:
             if low < high:
                 yield self._decode(low, high, columns)
 
-    def _decode(self, begin: int, end: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+    def _decode(self, begin: int, end: int, columns: Columns) -> pa.RecordBatch:
         return decode_rows(self.meta, self.prefix.first, self.prefix.rows, self._load, begin, end, columns)
 
     def _load(self, at: int, size: int) -> pa.Buffer:
@@ -187,7 +187,7 @@ class StoredBlock:
             )
         )  # fmt: skip
 
-    def _good_ranges(self, columns: Sequence[str] | None) -> list[range]:
+    def _good_ranges(self, columns: Columns) -> list[range]:
         """Return the runs of rows whose bytes, in the given columns, all lie in good stripes."""
         names = STORED_TYPES if columns is None else {n for name in columns for n in (name, *_NEEDS.get(name, ()))}
         assert self._body is not None

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
+from raceway.journal.format import Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_gap, take_reports
 from raceway.journal.read.segment import BlockSegment, first_of
@@ -78,16 +78,14 @@ class Catalogue:
     def refresh(self) -> None:
         """List the segments again. No-op in memory, where no file is replaced."""
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns) -> Batches:
         """Yield rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
         if start < min(stop, self.first_position()):
             raise TrimmedError(start, self.first_position())
         # A generator runs on first use; the check above must raise in the call itself.
         return self._read(start, stop, columns)
 
-    def read_topic(
-        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def read_topic(self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Columns) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit. Raises TrimmedError if `offset` is below the first one
         left."""
         self._check_offset(topic, offset)
@@ -114,7 +112,7 @@ class Catalogue:
         for segment in (*self.listing.segments, *self.listing.held):
             segment.close()
 
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, start: int, stop: int, columns: Columns) -> Batches:
         """Yield rows segment by segment, listing again where a file was replaced meanwhile."""
         position, attempts_left = start, _ATTEMPTS
         while position < stop:
@@ -138,9 +136,7 @@ class Catalogue:
             # damage.
             position, attempts_left = stop if end is None else end, _ATTEMPTS
 
-    def _read_topic(
-        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _read_topic(self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Columns) -> Batches:
         """Yield rows of a topic segment by segment. Rows that are in two files (held and sealed) are yielded once."""
         wanted = columns and [*columns, *({"offset"} - set(columns))]
         for attempts_left in reversed(range(_ATTEMPTS)):

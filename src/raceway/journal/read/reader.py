@@ -6,15 +6,13 @@ writer; the folder is listed again if files were sealed or removed in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow as pa
 
 from raceway.errors import JournalError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
 from raceway.journal.files import Files, FileSource
-from raceway.journal.format import MARKER_SIZE
+from raceway.journal.format import MARKER_SIZE, Batches, Columns
 from raceway.journal.identity import maybe_find_marker, maybe_read_identity
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_holes
@@ -59,9 +57,7 @@ class Reader:
         """Read what was written since the last call; `segments` and `first_position` are then up to date."""
         self._follow(self.committed())
 
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int | None = None, columns: Columns = None) -> Batches:
         """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
         # The mark is read before the segments: whatever it covers is in the files by then.
         end = self.committed() + 1
@@ -69,13 +65,8 @@ class Reader:
         return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield committed rows of `topic` that have an offset, from `offset` on.
 
         Raises TrimmedError if `offset` is below the first one left.

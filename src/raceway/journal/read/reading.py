@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-
-import pyarrow as pa
+from collections.abc import Iterable
 
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
+from raceway.journal.format import Batches, Columns
 from raceway.journal.read.catalogue import Catalogue
 from raceway.journal.state import State
 
@@ -23,22 +22,15 @@ class CatalogueReading(ABC):
     def committed(self) -> int:
         """See `Journal.committed`."""
 
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int | None = None, columns: Columns = None) -> Batches:
         """See `Journal.read`."""
         # Bounded by the commit mark: the active file may hold bytes that are not synced, or will be cut back.
         end = self.committed + 1
         return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """See `Journal.read_topic`."""
         return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
 

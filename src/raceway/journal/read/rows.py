@@ -8,14 +8,14 @@ Scalars passed to Arrow always have a type: inferring one looks for optional pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.format import PLAIN, RAMP, SCHEMA, Meta, StoredColumn, chosen_schema
+from raceway.journal.format import PLAIN, RAMP, SCHEMA, Columns, Meta, StoredColumn, chosen_schema
 from raceway.journal.write.columns import STORED_TYPES
 from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
 from raceway.model.topics import has_wildcard, matches
@@ -28,7 +28,7 @@ Load: TypeAlias = Callable[[int, int], pa.Buffer]
 
 
 def decode_rows(
-    meta: Meta, first: int, count: int, load: Load, begin: int, end: int, columns: Sequence[str] | None = None
+    meta: Meta, first: int, count: int, load: Load, begin: int, end: int, columns: Columns = None
 ) -> pa.RecordBatch:
     """Decode rows `begin` to `end` of a block of `count` rows whose first sequence is `first`."""
     schema = chosen_schema(columns)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from raceway.errors import JournalError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, DamageKind
 from raceway.journal.files import Files, maybe_read_file, write_file
-from raceway.journal.format import chosen_schema
+from raceway.journal.format import Batches, Columns, chosen_schema
 from raceway.journal.identity import maybe_find_marker
 from raceway.journal.integrity.checksum import STRIPE, maybe_unprotect, protect
 from raceway.journal.integrity.damage import DamageLog
@@ -143,7 +143,7 @@ class SealedSegment:
         parts = self._maybe_parts()
         return None if parts is None else parts.index.maybe_offsets(topic)
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a row group at a time."""
         parts = self._maybe_parts()
         if parts is None:
@@ -164,13 +164,8 @@ class SealedSegment:
                 yield from (group if columns is None else group.select(columns)).to_batches()
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit, opening only row groups that hold the topic."""
         parts = self._maybe_parts()
         if parts is None:
@@ -189,7 +184,7 @@ class SealedSegment:
                     if piece.num_rows < batch.num_rows or max_rows <= 0 or max_bytes <= 0:
                         return
 
-    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+    def read_control(self, start: int) -> Batches:
         """Yield kind and payload of rows from `start` on, from row groups that hold control rows."""
         parts = self._maybe_parts()
         if parts is None:
@@ -228,9 +223,7 @@ class SealedSegment:
     def _checked_file(self, sums: Sums) -> CheckedFile:
         return CheckedFile(self.path, sums, self._note_mended, self._may_write, self._files)
 
-    def _maybe_group(
-        self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Sequence[str] | None
-    ) -> pa.Table | None:
+    def _maybe_group(self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Columns) -> pa.Table | None:
         """Read a row group; if it is damaged, its rows from the blocks, or None."""
         number = parts.index.positions[chunk]
         # Arrow's allocator keeps the memory of the last row group in pieces that do not fit this one: without this call
@@ -245,7 +238,7 @@ class SealedSegment:
             return rows
 
     def _maybe_topic_rows(
-        self, file: pq.ParquetFile, parts: _Parts, chunk: int, topic: str, columns: Sequence[str] | None
+        self, file: pq.ParquetFile, parts: _Parts, chunk: int, topic: str, columns: Columns
     ) -> pa.Table | None:
         """Return the rows of a topic in a row group. The last result is cached: readers come back for more."""
         wanted = None if columns is None else (*columns, "topic", "offset")
@@ -261,7 +254,7 @@ class SealedSegment:
         self._kept_rows = (key, rows)
         return rows
 
-    def _maybe_from_blocks(self, first: int, last: int, columns: Sequence[str] | None) -> pa.Table | None:
+    def _maybe_from_blocks(self, first: int, last: int, columns: Columns) -> pa.Table | None:
         """Read the rows from the `.blocks` file that this segment was made from; None if it no longer exists."""
         path = self.path.with_suffix(".blocks")
         # From the file itself: a sealed segment is also read where the file `identity` is lost.

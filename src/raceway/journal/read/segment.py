@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
-
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
-from raceway.journal.format import HAS_CONTROL_ROWS
+from raceway.journal.format import HAS_CONTROL_ROWS, Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
 from raceway.journal.read.blocks import StoredBlock, maybe_read_block, report_head_repair
@@ -104,7 +102,7 @@ class BlockSegment:
     def damage(self) -> Sequence[Damage]:
         return self._log.reports
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a block or a part of a large one at a time."""
         # Opened before the first row: a file that vanished is noticed while the caller can still list again.
         index, source = self.index, self._open()
@@ -117,13 +115,8 @@ class BlockSegment:
                 yield from block.read(max(start - first, 0), min(stop - first, block.prefix.rows), columns)
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
         index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
@@ -137,7 +130,7 @@ class BlockSegment:
             if budget.is_spent:
                 return
 
-    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+    def read_control(self, start: int) -> Batches:
         """Yield kind and payload of rows from `start` on, from blocks that hold control rows."""
         index, source = self.index, self._open()
         for chunk in index.controls:

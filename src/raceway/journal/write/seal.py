@@ -16,7 +16,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -119,16 +119,18 @@ def _last_position(folder: Path, first: int) -> int:
 
 def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
     """Read both completely. Raises JournalError at the first row that differs."""
-    ours, theirs = _Rows(blocks.read(blocks.first, last + 1)), _Rows(sealed.read(blocks.first, last + 1))
+    our_batches, their_batches = (filter(len, segment.read(blocks.first, last + 1)) for segment in (blocks, sealed))
+    ours, theirs = next(our_batches, None), next(their_batches, None)
     # Blocks and row groups have different borders: compare pieces of the shorter of both.
-    while ours.fill() and theirs.fill():
-        count = min(ours.available, theirs.available)
-        ours_now, theirs_now = ours.take(count), theirs.take(count)
+    while ours and theirs:
+        count = min(len(ours), len(theirs))
+        ours_now, theirs_now = ours.slice(0, count), theirs.slice(0, count)
         if not ours_now.equals(theirs_now):
             names = [name for name in ours_now.schema.names if ours_now.column(name) != theirs_now.column(name)]
             first = ours_now.column("sequence")[0].as_py()
             raise JournalError(f"{sealed.path.name}: differs from the blocks near row {first} in {', '.join(names)}")
-    if ours.fill() or theirs.fill():
+        ours, theirs = ours.slice(count) or next(our_batches, None), theirs.slice(count) or next(their_batches, None)
+    if ours or theirs:
         raise JournalError(f"{sealed.path.name}: the number of rows differs from that of the blocks")
     # With rows missing, the index of the blocks names offsets that the sealed file cannot have.
     whole = all(damage.kind in ("repaired", "rebuilt") for damage in blocks.damage)
@@ -137,32 +139,6 @@ def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
     wrong = [damage for damage in sealed.damage if damage.kind != "missing"]
     if wrong:
         raise JournalError(f"{sealed.path.name}: damaged when read back: {wrong[0].reason}")
-
-
-class _Rows:
-    """Rows of batches of any size, taken in pieces of any other size."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._batch: pa.RecordBatch | None = None
-
-    @property
-    def available(self) -> int:
-        return self._batch.num_rows if self._batch is not None else 0
-
-    def fill(self) -> bool:
-        """Make sure that a row is available; return False at the end."""
-        while not self.available:
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                return False
-        return True
-
-    def take(self, count: int) -> pa.RecordBatch:
-        """Return the next `count` rows, at most `available`."""
-        assert self._batch is not None
-        taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
-        return taken
 
 
 # ---- process --------------------------------------------------------------------------------------------------------
