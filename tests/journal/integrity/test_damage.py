@@ -30,7 +30,12 @@ def test_everything_is_counted() -> None:
     log.add(Damage(kind="quarantined", file="a", first=1, last=10, rows=4))
     log.add(Damage(kind="cut", file="a", size=77))
     log.add(Damage(kind="rebuilt", file="a.idx"))
-    assert (log.totals["quarantined"], log.totals["cut"], log.totals["repaired"], log.totals["missing"]) == (4, 77, 0, 0)
+    assert (log.totals["quarantined"], log.totals["cut"], log.totals["repaired"], log.totals["missing"]) == (
+        4,
+        77,
+        0,
+        0,
+    )
 
 
 def test_a_disk_that_falls_apart_fills_neither_memory_nor_log() -> None:

@@ -10,12 +10,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from raceway.journal.contract import Damage
 from raceway.journal.files import Files, FileSource, write_all
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.scan import FoundBlock, walk
+from raceway.journal.read.blocks import of_block
 from raceway.journal.read.segment import first_of
 from raceway.journal.write.columns import word_sum
 
@@ -37,7 +37,8 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
                 write_all(files, descriptor, [content], position)
             if changes:
                 repaired += 1
-                damage.add(_report(path.name, found))
+                reason = "one flipped bit was repaired on disk"
+                damage.add(of_block("repaired", path.name, found.position, found.prefix, reason))
         if repaired:
             # One sync at the end: a crash in between leaves some blocks repaired and the others as they were.
             files.sync(descriptor)
@@ -81,11 +82,3 @@ def _mended_body(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, b
         return
     for stripe in repaired:
         yield position + stripe * STRIPE, mended[stripe * STRIPE : (stripe + 1) * STRIPE]
-
-
-def _report(file: str, found: FoundBlock) -> Damage:
-    """Return the report of a repaired block."""
-    return Damage(
-        kind="repaired", file=file, position=found.position, size=found.prefix.size, first=found.prefix.first,
-        last=found.prefix.last, reason="one flipped bit was repaired on disk",
-    )  # fmt: skip

@@ -22,8 +22,8 @@ import contextlib
 import io
 import os
 import struct
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -178,7 +178,7 @@ class CheckedFile(io.RawIOBase):
         self._on_mended = on_mended
         self._has_written = False
         self._position = 0
-        self._kept: OrderedDict[int, _Stripe] = OrderedDict()
+        self._stripe = lru_cache(_KEPT_STRIPES)(self._checked)
         # Opened last: if the file does not exist, Python still calls `close` on the object.
         self._descriptor = _NOT_OPEN
         self._descriptor, self._may_write = _open(self._files, path, may_write)
@@ -230,18 +230,8 @@ class CheckedFile(io.RawIOBase):
                     self._files.sync(self._descriptor)
             if self._descriptor != _NOT_OPEN:
                 self._files.close(self._descriptor)
-            self._kept.clear()
+            self._stripe.cache_clear()
         super().close()
-
-    def _stripe(self, number: int) -> _Stripe:
-        """Return a checked stripe, from the cache if possible."""
-        stripe = self._kept.get(number)
-        if stripe is None:
-            stripe = self._kept[number] = self._checked(number)
-            if len(self._kept) > _KEPT_STRIPES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(number)
-        return stripe
 
     def _checked(self, number: int) -> _Stripe:
         """Load a stripe, check it, and repair it if necessary."""

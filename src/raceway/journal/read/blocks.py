@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from raceway.config import MIB
 from raceway.errors import FormatVersionError
-from raceway.journal.contract import Damage
+from raceway.journal.contract import Damage, DamageKind
 from raceway.journal.files import Source
 from raceway.journal.format import (
     PREFIX_SIZE,
@@ -43,6 +43,9 @@ _BATCH_BYTES = 2 * MIB
 _HEAD_READ = 8192
 # Columns that are filled from others where they are null: both must be good.
 _NEEDS = {"correlation_id": ("message_id",)}
+
+
+HEAD_REPAIRED = "a flipped bit in the head of a block"
 
 
 class BadStripesError(Exception):
@@ -166,26 +169,16 @@ class StoredBlock:
         # Without the word sum, three or more flips in one stripe would pass as one, once in 4,096 cases.
         if not bad and (not repaired or word_sum(self._body) == self.meta.check):
             if repaired:
-                self._report_repair()
+                reason = "a flipped bit in the body"
+                self._damage.add(of_block("repaired", self._file, self._position, self.prefix, reason))
             return
         # The word sum covers the whole body: if it differs, any of the repaired stripes may be the wrong one.
         self._bad = frozenset(bad + repaired)
         good = sum(map(len, self._good_ranges(None)))
+        reason = f"{len(self._bad)} of {len(self._sums)} stripes of the block are damaged"
         self._damage.add(
-            Damage(
-                kind="quarantined", file=self._file, position=self._position, size=self.prefix.size,
-                first=self.prefix.first, last=self.prefix.last, rows=self.prefix.rows - good,
-                reason=f"{len(self._bad)} of {len(self._sums)} stripes of the block are damaged",
-            )
-        )  # fmt: skip
-
-    def _report_repair(self) -> None:
-        self._damage.add(
-            Damage(
-                kind="repaired", file=self._file, position=self._position, size=self.prefix.size,
-                first=self.prefix.first, last=self.prefix.last, reason="a flipped bit in the body",
-            )
-        )  # fmt: skip
+            of_block("quarantined", self._file, self._position, self.prefix, reason, self.prefix.rows - good)
+        )
 
     def _good_ranges(self, columns: Columns) -> list[range]:
         """Return the runs of rows whose bytes, in the given columns, all lie in good stripes."""
@@ -213,17 +206,15 @@ def maybe_read_block(
         return None
     meta, meta_mended = found
     if prefix_mended or meta_mended:
-        report_head_repair(damage, file, position, prefix)
+        damage.add(of_block("repaired", file, position, prefix, HEAD_REPAIRED))
     return StoredBlock(source, position, prefix, meta, file, damage)
 
 
-def report_head_repair(damage: DamageLog, file: str, position: int, prefix: Prefix) -> None:
-    """Report that a flipped bit in a block's prefix or metadata was repaired."""
-    damage.add(
-        Damage(
-            kind="repaired", file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last,
-            reason="a flipped bit in the head of a block",
-        )
+def of_block(kind: DamageKind, file: str, position: int, prefix: Prefix, reason: str, rows: int = 0) -> Damage:
+    """Return the report of a damaged block, which lost so many rows."""
+    return Damage(
+        kind=kind, file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last, rows=rows,
+        reason=reason,
     )  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,9 +57,9 @@ class Catalogue:
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
-        self._topics: OrderedDict[Path, Mapping[str, tuple[int, int]]] = OrderedDict()
+        # It may read files. Two threads may both do it at once; the result is the same.
+        self._topics = lru_cache(_KEPT_TOPICS)(_topics_of)
         self._hints: dict[str, Path] = {}
-        self._lock = threading.Lock()  # guards the two above
         self.listing = Listing((), (), (), 0)
 
     def show(self, segments: Sequence[Segment], held: Sequence[Segment] = (), begin: int | None = None) -> None:
@@ -67,9 +67,8 @@ class Catalogue:
 
         `begin` is the first position that retention kept, if rows are lost between it and the first segment.
         """
-        with self._lock:
-            self._topics.clear()
-            self._hints.clear()
+        self._topics.cache_clear()
+        self._hints.clear()
         firsts = tuple(segment.first for segment in segments)
         oldest = firsts[0] if firsts else begin or 0
         # One assignment: atomic for readers, who take the tuple once and use nothing else.
@@ -224,22 +223,18 @@ class Catalogue:
         """Return (first, next) offset of a topic in a segment, from the cache if it is sealed."""
         if isinstance(segment, BlockSegment):
             return segment.maybe_offsets(topic)
-        with self._lock:
-            topics = self._topics.get(segment.path)
-        if topics is None:
-            # Outside of the lock: it may read files. Two threads may both do it; the result is the same.
-            topics = segment.topics()
-            with self._lock:
-                self._topics[segment.path] = topics
-                while len(self._topics) > _KEPT_TOPICS:
-                    self._topics.popitem(last=False)
-        return topics.get(topic)
+        return self._topics(segment).get(topic)  # type: ignore[arg-type]  # every object can be hashed
 
     def _take_reports(self, segment: Segment, end: int | None = None) -> None:
         """Record the damage a segment met, and rows missing before `end`, where the next one begins."""
         take_reports(segment, self._damage)
         with suppress(FileNotFoundError):  # removed as soon as it was read
             report_end(segment, segment.first if end is None else end, self._damage)
+
+
+def _topics_of(segment: Segment) -> Mapping[str, tuple[int, int]]:
+    """Return the offsets of each topic in a segment."""
+    return segment.topics()
 
 
 class FolderCatalogue(Catalogue):

@@ -36,17 +36,6 @@ def decode_rows(
     return pa.RecordBatch.from_arrays([block.canonical(name) for name in schema.names], schema=schema)
 
 
-def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-    """Return the first rows, until there are `max_rows` or their payloads have `max_bytes`; at least one."""
-    batch = batch.slice(0, max_rows)
-    # nbytes includes the payloads: if all columns fit, so do they.
-    if "payload" not in batch.schema.names or batch.nbytes <= max_bytes:
-        return batch
-    totals = pc.cumulative_sum(pc.binary_length(batch.column("payload")).cast(pa.int64()))
-    fitting = pc.sum(pc.less_equal(totals, pa.scalar(max_bytes, pa.int64()))).as_py() or 0
-    return batch.slice(0, max(1, fitting))
-
-
 def of_topic(topics: pa.Array, pattern: str) -> pa.Array:
     """Return a mask of the rows of a topic, compared exactly, or of those that match a pattern with wildcards."""
     return of_topics(topics, [pattern]) if has_wildcard(pattern) else pc.equal(topics, pattern)
@@ -89,8 +78,13 @@ class Budget:
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the first rows of the batch that fit; at least one."""
-        # At least one row, or a reader could never pass a row larger than its limit.
-        taken = take_until(batch, self.rows, self.size)
+        taken = batch.slice(0, self.rows)
+        # nbytes includes the payloads: if all columns fit, so do they.
+        if "payload" in taken.schema.names and taken.nbytes > self.size:
+            totals = pc.cumulative_sum(pc.binary_length(taken.column("payload")).cast(pa.int64()))
+            fitting = pc.sum(pc.less_equal(totals, pa.scalar(self.size, pa.int64()))).as_py() or 0
+            # At least one row, or a reader could never pass a row larger than its limit.
+            taken = taken.slice(0, max(1, fitting))
         self.rows -= taken.num_rows
         self.size -= taken.nbytes
         self.is_spent = taken.num_rows < batch.num_rows or self.rows <= 0 or self.size <= 0

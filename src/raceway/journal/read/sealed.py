@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.errors import JournalError
+from raceway.journal import parquet
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, DamageKind
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.format import Batches, Columns, chosen_schema
@@ -38,19 +39,9 @@ from raceway.journal.identity import maybe_find_marker
 from raceway.journal.integrity.checksum import STRIPE, maybe_unprotect, protect
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
-from raceway.journal.parquet import (
-    INDEXED,
-    add_group,
-    is_plausible,
-    missing_of,
-    open_parquet,
-    parse_footer,
-    read_group,
-    sequence_range,
-)
 from raceway.journal.read.index import Index
-from raceway.journal.read.rows import take_until
-from raceway.journal.read.segment import BlockSegment, first_of
+from raceway.journal.read.rows import Budget
+from raceway.journal.read.segment import BlockSegment, first_of, missing
 from raceway.journal.write.staging import files_of
 
 # Footer, checksums and index of a segment are about a megabyte in memory.
@@ -103,7 +94,7 @@ class SealedSegment:
         if parts is None:
             index = self._maybe_saved_index()
             return self.first - 1 if index is None else index.last
-        return max([parts.index.last, *(last for _, last in missing_of(parts.metadata))])
+        return max([parts.index.last, *(last for _, last in parquet.missing_of(parts.metadata))])
 
     @cached_property
     def size(self) -> int:
@@ -139,10 +130,6 @@ class SealedSegment:
         parts = self._maybe_parts()
         return {} if parts is None else parts.index.topics()
 
-    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
-        parts = self._maybe_parts()
-        return None if parts is None else parts.index.maybe_offsets(topic)
-
     def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a row group at a time."""
         parts = self._maybe_parts()
@@ -167,7 +154,7 @@ class SealedSegment:
         self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
     ) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit, opening only row groups that hold the topic."""
-        parts = self._maybe_parts()
+        parts, budget = self._maybe_parts(), Budget(max_rows, max_bytes)
         if parts is None:
             return
         with self._open(parts) as file:
@@ -177,11 +164,8 @@ class SealedSegment:
                     continue
                 chosen = rows.filter(pc.greater_equal(rows["offset"], offset))
                 for batch in (chosen if columns is None else chosen.select(columns)).to_batches():
-                    piece = take_until(batch, max_rows, max_bytes)
-                    yield piece
-                    max_rows, max_bytes = max_rows - piece.num_rows, max_bytes - piece.nbytes
-                    # A limit was reached within the batch; the rest is read by the next call.
-                    if piece.num_rows < batch.num_rows or max_rows <= 0 or max_bytes <= 0:
+                    yield budget.take(batch)
+                    if budget.is_spent:
                         return
 
     def read_control(self, start: int) -> Batches:
@@ -218,7 +202,7 @@ class SealedSegment:
 
     def _open(self, parts: _Parts) -> AbstractContextManager[pq.ParquetFile]:
         """Open the Parquet file for one read, through its checksums."""
-        return open_parquet(self._checked_file(parts.sums), parts.metadata)
+        return parquet.open_parquet(self._checked_file(parts.sums), parts.metadata)
 
     def _checked_file(self, sums: Sums) -> CheckedFile:
         return CheckedFile(self.path, sums, self._note_mended, self._may_write, self._files)
@@ -230,7 +214,7 @@ class SealedSegment:
         # a reader that lags far behind grows to twice its size. It takes half a millisecond.
         pa.default_memory_pool().release_unused()
         try:
-            return read_group(file, number, columns)
+            return parquet.read_group(file, number, columns)
         except JournalError as error:
             rows = self._maybe_from_blocks(parts.index.first_of(chunk), parts.index.last_of(chunk), columns)
             reason = str(error) if rows is None else f"{error}; its rows are read from the .blocks file"
@@ -302,8 +286,8 @@ class SealedSegment:
             self._note_unusable()
             return None
         # From the copy in `.sum`, which is checked, not from the Parquet file.
-        metadata = parse_footer(sums.footer)
-        for first, last in missing_of(metadata):
+        metadata = parquet.parse_footer(sums.footer)
+        for first, last in parquet.missing_of(metadata):
             self._note_missing(first, last, "lost before the segment was sealed")
         self._check_footer(sums)
         return _Parts(sums, metadata, self._index(sums, metadata))
@@ -317,30 +301,30 @@ class SealedSegment:
             return None
         sums, mended = found
         if mended:
-            self._note_mended_side_file(path, encode_sums(sums))
+            self._replace(path, encode_sums(sums), "repaired", "one flipped bit")
         return sums
 
     def _maybe_remade_sums(self) -> Sums | None:
         """Compute the checksums of the file as it is, after verifying the page checksums of every row group."""
         try:
             sums = measure(self.path)
-            metadata = parse_footer(sums.footer)
+            metadata = parquet.parse_footer(sums.footer)
         # Removed by retention, which is no damage: the catalogue lists the folder again.
         except FileNotFoundError:
             raise
         except (JournalError, OSError):
             return None
-        if not is_plausible(metadata):
+        if not parquet.is_plausible(metadata):
             return None
-        with open_parquet(self._checked_file(sums), metadata) as file:
+        with parquet.open_parquet(self._checked_file(sums), metadata) as file:
             # New checksums would vouch for damaged bytes, too: every group is verified now and reported if it
             # is bad.
             for number in range(metadata.num_row_groups):
                 try:
-                    read_group(file, number)
+                    parquet.read_group(file, number)
                 except JournalError as error:
                     self._note_bad_group("quarantined", metadata, number, str(error))
-        self._note_rebuilt(self.path.with_suffix(".sum"), encode_sums(sums))
+        self._replace(self.path.with_suffix(".sum"), encode_sums(sums), "rebuilt", "missing or damaged")
         return sums
 
     def _check_footer(self, sums: Sums) -> None:
@@ -357,7 +341,7 @@ class SealedSegment:
         if found is not None and found.covered == sums.size and len(found) == metadata.num_row_groups:
             return found
         index = self._remade_index(sums, metadata)
-        self._note_rebuilt(self.path.with_suffix(".idx"), index.encode())
+        self._replace(self.path.with_suffix(".idx"), index.encode(), "rebuilt", "missing or damaged")
         return index
 
     def _maybe_saved_index(self) -> Index | None:
@@ -367,7 +351,7 @@ class SealedSegment:
         found = None if data is None else maybe_unprotect(data)
         index = None if data is None or found is None else Index.maybe_decode(data)
         if index is not None and found is not None and found[1]:
-            self._note_mended_side_file(path, protect(found[0]))
+            self._replace(path, protect(found[0]), "repaired", "one flipped bit")
         return index
 
     def _maybe_side_file(self, path: Path) -> bytes | None:
@@ -380,16 +364,16 @@ class SealedSegment:
     def _remade_index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
         """Rebuild the index from the rows."""
         index = Index(self.first)
-        with open_parquet(self._checked_file(sums), metadata) as file:
+        with parquet.open_parquet(self._checked_file(sums), metadata) as file:
             for number in range(metadata.num_row_groups):
                 try:
-                    add_group(index, number, read_group(file, number, INDEXED))
+                    parquet.add_group(index, number, parquet.read_group(file, number, parquet.INDEXED))
                 except JournalError as error:
                     first, last = self._note_bad_group("quarantined", metadata, number, str(error))
                     # A damaged group keeps its entry, so that positions still lead to the right groups after
                     # it.
                     index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
-        index.covered, index.is_broken = sums.size, bool(missing_of(metadata))
+        index.covered, index.is_broken = sums.size, bool(parquet.missing_of(metadata))
         return index
 
     # ---- damage -----------------------------------------------------------------------------------------------------
@@ -402,7 +386,7 @@ class SealedSegment:
 
     def _note_bad_group(self, kind: DamageKind, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
         """Report a damaged row group; return its first and last position."""
-        first, last = sequence_range(metadata, number)
+        first, last = parquet.sequence_range(metadata, number)
         group = metadata.row_group(number)
         position = group.column(0).data_page_offset
         rows, size = group.num_rows, group.total_byte_size
@@ -422,21 +406,11 @@ class SealedSegment:
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:
         """Report lost rows."""
-        where = {"position": first, "first": first, "last": last, "rows": last - first + 1}
-        self._log.add(Damage(kind="missing", file=self.path.name, reason=reason, **where))
+        self._log.add(missing(self.path.name, first, 0, first, last, reason))
 
-    def _note_mended_side_file(self, path: Path, content: bytes) -> None:
-        """Report and write back a repaired side file."""
-        self._log.add(Damage(kind="repaired", file=path.name, size=len(content), reason="one flipped bit"))
-        self._replace(path, content)
-
-    def _note_rebuilt(self, path: Path, content: bytes) -> None:
-        """Report and write a rebuilt side file."""
-        self._log.add(Damage(kind="rebuilt", file=path.name, size=len(content), reason="missing or damaged"))
-        self._replace(path, content)
-
-    def _replace(self, path: Path, content: bytes) -> None:
-        """Write a side file, if this process owns the folder."""
+    def _replace(self, path: Path, content: bytes, kind: DamageKind, reason: str) -> None:
+        """Report a side file that was repaired or rebuilt, and write it if this process owns the folder."""
+        self._log.add(Damage(kind=kind, file=path.name, size=len(content), reason=reason))
         if self._may_write:
             write_file(self._files, path, content)
 

@@ -18,7 +18,7 @@ from raceway.journal.files import Files, FileSource, Source, maybe_read_file, wr
 from raceway.journal.format import HAS_CONTROL_ROWS, Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
-from raceway.journal.read.blocks import StoredBlock, maybe_read_block, report_head_repair
+from raceway.journal.read.blocks import HEAD_REPAIRED, StoredBlock, maybe_read_block, of_block
 from raceway.journal.read.index import Index
 from raceway.journal.read.rows import Budget
 
@@ -258,7 +258,7 @@ def add_found(index: Index, found: FoundBlock, file: str, damage: DamageLog) -> 
     """Add a block to the index, and report it if its head was repaired."""
     prefix = found.prefix
     if found.mended:
-        report_head_repair(damage, file, found.position, prefix)
+        damage.add(of_block("repaired", file, found.position, prefix, HEAD_REPAIRED))
     index.add(
         found.position, prefix.first, prefix.rows, found.meta.spans,
         covered=found.position + prefix.size, time_us=prefix.time_us,

@@ -86,9 +86,9 @@ def plan(
             moves |= moved
         pinned -= segment.size
     remove_held: list[int] = []
-    for file, moved in _leaving(
-        [file for file in held if not holding.held_topics(file)], cursors, retention.max_pinned, _never
-    ):
+    outlived = [file for file in held if not holding.held_topics(file)]
+    # Held files are not held again.
+    for file, moved in _leaving(outlived, cursors, retention.max_pinned, lambda topic, file: False):
         remove_held.append(file.first)
         moves |= moved
     return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held), pinned)
@@ -114,7 +114,7 @@ def _leaving(
     due: Sequence[SegmentExtent],
     cursors: Mapping[str, Mapping[str, Any]],
     max_pinned: int,
-    is_held: Callable[[str, SegmentExtent], bool],
+    is_held: IsHeld,
 ) -> Iterator[tuple[SegmentExtent, dict[str, CursorMove]]]:
     """Yield due segments that no cursor needs, or that exceed `max_pinned`, each with the cursors that must move."""
     left = sum(segment.size for segment in due)
@@ -140,11 +140,6 @@ def _wanting(
         now_at = moved[key].first_left if key in moved else offset
         if topic in topics and now_at < topics[topic][1]:
             yield CursorMove(key, topic, offset, topics[topic][1])
-
-
-def _never(topic: str, segment: SegmentExtent) -> bool:
-    """Return False: held files are not held again."""
-    return False
 
 
 class _Holding:

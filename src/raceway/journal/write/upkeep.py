@@ -12,6 +12,7 @@ from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.log import log
 from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.read.segment import missing
 from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import Plan, plan, remove_segment
@@ -114,9 +115,7 @@ def _lost_with(outcome: SealOutcome) -> Iterator[Damage]:
     """Yield reports of rows that a segment lacked when it was sealed; the Parquet file alone would not show them."""
     reason = "lost before the segment was sealed"
     for first, last in outcome.missing if outcome.job == "seal" else ():
-        yield Damage(
-            kind="missing", file=f"{outcome.name}.parquet", first=first, last=last, rows=last - first + 1, reason=reason
-        )
+        yield missing(f"{outcome.name}.parquet", 0, 0, first, last, reason)
 
 
 def _log_outcome(outcome: SealOutcome) -> None:
