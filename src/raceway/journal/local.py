@@ -22,7 +22,7 @@ from raceway.journal.integrity.recovery import recover
 from raceway.journal.lock import FolderLock
 from raceway.journal.log import log
 from raceway.journal.read.catalogue import FolderCatalogue
-from raceway.journal.read.reading import CatalogueReading
+from raceway.journal.read.reading import JournalReading
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import OpenBlock
@@ -34,7 +34,7 @@ from raceway.journal.write.watch import Watch
 from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
 
 
-class LocalJournal(Intake, CatalogueReading):
+class LocalJournal(Intake, JournalReading):
     """Rows in the files of one folder. Raises LockedError if another process holds it."""
 
     _catalogue: FolderCatalogue

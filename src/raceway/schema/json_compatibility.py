@@ -254,7 +254,10 @@ def _is_beside_the_point(keyword: str, kinds: set[str]) -> bool:
     return any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items())
 
 
-ALL_KINDS = {"null", "boolean", "object", "array", "string", "number"}
+_KINDS = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
+ALL_KINDS = set(_KINDS.values())
 
 
 def _kinds(node: Any) -> set[str]:
@@ -281,13 +284,7 @@ def _is_of(value: Any, names: set[str]) -> bool:
 
 def _kind_of(value: Any) -> str:
     """The JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, (int, float)):
-        return "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+    return _KINDS[type(value)]
 
 
 def _sequence(node: dict[str, Any]) -> tuple[list[Any], Any]:

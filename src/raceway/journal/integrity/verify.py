@@ -117,10 +117,6 @@ def folder_size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (BLOCKS, PARQUET))
 
 
-def _ignore_rows(group: pa.Table) -> None:
-    """Ignore rows that were counted in another file."""
-
-
 class _Verification:
     """Run of `verify` over a folder."""
 
@@ -153,7 +149,7 @@ class _Verification:
             if path.with_suffix(
                 PARQUET
             ).exists():  # kept for a while after sealing; its rows are counted in the Parquet file
-                self._check_rows(self._open_blocks(path), "blocks", _ignore_rows, self._verdict.committed + 1)
+                self._check_rows(self._open_blocks(path), "blocks", self._verdict.committed + 1)
         self._verdict.topics = self._rows.topics
         self._reader.close()
         return self._verdict
@@ -189,28 +185,29 @@ class _Verification:
         segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
         segment.check_bytes()
         if kind == "held":
-            self._check_rows(segment, kind, _ignore_rows, segment.last + 1)
+            self._check_rows(segment, kind, segment.last + 1)
         else:
             self._check_in_place(segment, kind, stop)
 
     def _check_in_place(self, segment: Segment, kind: Literal["blocks", "parquet"], stop: int) -> None:
         """Check the rows of a segment, and that they continue those of the one before it."""
         self._rows.begin(segment)
-        self._check_rows(segment, kind, self._rows.take, stop)
+        self._check_rows(segment, kind, stop, self._rows.take)
         self._rows.end(stop, segment.damage)
 
     def _check_rows(
         self,
         segment: Segment,
         kind: Literal["blocks", "parquet", "held"],
-        take: Callable[[pa.Table], None],
         stop: int,
+        take: Callable[[pa.Table], None] | None = None,
     ) -> None:
-        """Read all rows of a segment, and record its result."""
+        """Read all rows of a segment, and record its result. Without `take` they are counted in another file."""
         rows, size = 0, segment.size
         # Regrouped, because an idle bus writes blocks of one row.
         for group in row_groups(segment.read(segment.first, stop), _GROUP_ROWS):
-            take(group)
+            if take is not None:
+                take(group)
             rows += group.num_rows
         found = [damage for damage in segment.damage if not _is_of_the_sealed(segment, damage)]
         harmed = any(damage.kind in ("quarantined", "missing") for damage in found)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -220,6 +220,16 @@ def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
     return batch.filter(pc.is_in(batch.column("sequence"), sequences))
 
 
+def has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa.Array:
+    """Return a mask of the rows that have one of the ids in one of the columns."""
+    values = pa.array(ids, pa.string())
+    # `is_in` gives false for null, where `equal` would give null and spoil the `or`.
+    found = pc.is_in(batch.column(columns[0]), values)
+    for name in columns[1:]:
+        found = pc.or_(found, pc.is_in(batch.column(name), values))
+    return found
+
+
 class _Judge:
     """Decides which rows of a batch match: by columns first, by the content of payloads last."""
 
@@ -227,28 +237,21 @@ class _Judge:
         self._criteria, self._hidden = criteria, pa.array(sorted(hidden), pa.string())
         self._path = parse_path(criteria.path) if criteria.path else None
         self._values = _meant(criteria.path_value)
-        self.columns = ["sequence", "kind", *self._asked()]
+        self._tests = list(self._chosen_tests())
+        asked = [name for name, _ in self._tests if name != "*"]
+        asked += [*(ID_COLUMNS if criteria.id else ()), *(("payload",) if self._path else ())]
+        self.columns = list(dict.fromkeys(("sequence", *asked)))
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the matching rows."""
         # Filtered after each test: the expensive ones at the end see few rows.
-        for name, test in self._tests():
+        for name, test in self._tests:
             if not batch.num_rows:
                 break
             batch = batch.filter(test(batch if name == "*" else batch.column(name)))
         return self._by_path(batch) if self._path is not None and batch.num_rows else batch
 
-    def _asked(self) -> list[str]:
-        """Return the columns that the criteria need."""
-        criteria = self._criteria
-        asked = {
-            "topic": bool(criteria.topic or len(self._hidden)), "wire": bool(criteria.wire),
-            "producer": bool(criteria.producer), "error": criteria.failed, "attributes": bool(criteria.attribute),
-            "payload": bool(criteria.text or self._path),
-        }  # fmt: skip
-        return [*(name for name, is_asked in asked.items() if is_asked), *(ID_COLUMNS if criteria.id else ())]
-
-    def _tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    def _chosen_tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         """Yield (column, test) for each criterion, cheap ones first; `*` gets the whole batch."""
         criteria = self._criteria
         # Control rows are internal state of the bus: tokens, schemas, cursors.
@@ -266,20 +269,11 @@ class _Judge:
         if criteria.failed:
             yield "error", pc.is_valid
         if criteria.id:
-            yield "*", self._has_id
+            yield "*", lambda batch: has_id(batch, ID_COLUMNS, [criteria.id])
         if criteria.attribute:
             yield "attributes", self._has_attribute
         if criteria.text:
             yield "payload", lambda payload: pc.match_substring(payload, criteria.text.encode())
-
-    def _has_id(self, batch: pa.RecordBatch) -> Any:
-        """Return a mask of the rows that have the id in any id column."""
-        wanted = pa.array([self._criteria.id], pa.string())
-        # `is_in` gives false for null, where `equal` would give null and spoil the `or`.
-        found = pc.is_in(batch.column(ID_COLUMNS[0]), wanted)
-        for name in ID_COLUMNS[1:]:
-            found = pc.or_(found, pc.is_in(batch.column(name), wanted))
-        return found
 
     def _has_attribute(self, attributes: Any) -> Any:
         """Return a mask of the rows that have the attribute, with the value if one is given."""

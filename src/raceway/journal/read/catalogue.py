@@ -22,7 +22,7 @@ from raceway.journal.contract import Segment
 from raceway.journal.files import Files
 from raceway.journal.format import Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
-from raceway.journal.integrity.holes import report_end, report_gap, take_reports
+from raceway.journal.integrity.holes import report_end, report_gap
 from raceway.journal.read.segment import BlockSegment, first_of
 from raceway.journal.write.mark import TRIMMED, maybe_read_position
 
@@ -130,7 +130,9 @@ class Catalogue:
                     raise
                 self.refresh()
                 continue
-            self._take_reports(segment, end)
+            if end is not None:
+                with suppress(FileNotFoundError):  # removed as soon as it was read
+                    report_end(segment, end, self._damage)
             # The whole range of the segment counts as read, also where rows of it are lost: readers skip over
             # damage.
             position, attempts_left = stop if end is None else end, _ATTEMPTS
@@ -150,7 +152,6 @@ class Catalogue:
                             offset = pc.max(batch.column("offset")).as_py() + 1
                             max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
                             yield batch if columns is None else batch.select(columns)
-                    self._take_reports(segment)
                     # A segment that yielded rows, but not its last one, met a limit. (Or its last rows are lost: then
                     # the next call begins after the last good one, gets nothing here and goes on.)
                     if max_rows <= 0 or max_bytes <= 0 or (offset > begun and self._reaches(segment, topic, offset)):
@@ -224,12 +225,6 @@ class Catalogue:
         if isinstance(segment, BlockSegment):
             return segment.maybe_offsets(topic)
         return self._topics(segment).get(topic)  # type: ignore[arg-type]  # every object can be hashed
-
-    def _take_reports(self, segment: Segment, end: int | None = None) -> None:
-        """Record the damage a segment met, and rows missing before `end`, where the next one begins."""
-        take_reports(segment, self._damage)
-        with suppress(FileNotFoundError):  # removed as soon as it was read
-            report_end(segment, segment.first if end is None else end, self._damage)
 
 
 def _topics_of(segment: Segment) -> Mapping[str, tuple[int, int]]:
@@ -314,10 +309,7 @@ class FolderCatalogue(Catalogue):
             SealedSegment,  # the Parquet library costs 30 ms; a young journal has none
         )
 
-        sealed = SealedSegment(path, may_write=self._may_write, files=self._files)
+        sealed = SealedSegment(path, self._damage, self._files, may_write=self._may_write)
         blocks = path.with_suffix(BLOCKS)
         # A Parquet file beyond repair does not hide the blocks it was made from, as long as those are kept.
-        if not blocks.exists() or sealed.is_usable():
-            return sealed
-        self._take_reports(sealed)
-        return self._open_blocks(blocks, False)
+        return sealed if not blocks.exists() or sealed.is_usable() else self._open_blocks(blocks, False)

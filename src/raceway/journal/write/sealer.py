@@ -87,14 +87,6 @@ class Sealer:
         self._resting = {name: until for name, until in self._resting.items() if until > now}
         return maybe_next_to_seal(names, self._resting)
 
-    def seal(self, name: str) -> None:
-        """Start sealing the closed segment `name` (without suffix)."""
-        self._start("seal", name, b"")
-
-    def hold(self, name: str, topics: Iterable[str]) -> None:
-        """Start copying the rows of these topics to the held file of segment `name`."""
-        self._start("hold", name, msgspec.json.encode(list(topics)))
-
     def maybe_outcome(self) -> SealOutcome | None:
         """Return the outcome once the child has ended; None while it runs. Never blocks."""
         child = self._child
@@ -110,8 +102,9 @@ class Sealer:
             child.kill()
             self._collect(child)
 
-    def _start(self, job: Literal["seal", "hold"], name: str, standard_input: bytes) -> None:
-        """Start a child and pass it its input."""
+    def start(self, job: Literal["seal", "hold"], name: str, topics: Iterable[str] = ()) -> None:
+        """Start sealing the closed segment `name` (without suffix), or copying the rows of `topics` to its held
+        file."""
         assert self._child is None, "one child at a time"
         # The same interpreter, hence the same packages as the bus.
         command = [sys.executable, "-m", "raceway.journal.write.seal", str(self._folder), name]
@@ -120,7 +113,7 @@ class Sealer:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # our own
         assert self._child.stdin is not None
         try:
-            self._child.stdin.write(standard_input)
+            self._child.stdin.write(msgspec.json.encode(list(topics)))
             self._child.stdin.close()
         except BrokenPipeError:
             pass  # it has ended already; its exit status tells why

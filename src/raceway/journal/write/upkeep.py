@@ -103,12 +103,12 @@ class Upkeep:
         """Start the next child: held rows first, because their segments wait to be removed."""
         for first, topics in planned.hold.items():
             self._worked_on = f"{SEGMENT}{first:020}"
-            self._sealer.hold(self._worked_on, topics)
+            self._sealer.start("hold", self._worked_on, topics)
             return
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
             self._worked_on = name
-            self._sealer.seal(name)
+            self._sealer.start("seal", name)
 
 
 def _lost_with(outcome: SealOutcome) -> Iterator[Damage]:
