@@ -92,7 +92,8 @@ class _JsonComparison(Comparison):
             found += rule(reader, writer, path)
         found += _values(reader, writer, here)
         for keyword in reader.keys() - STRUCTURAL - ANNOTATIONS:
-            if not _is_beside_the_point(keyword, kinds):
+            # Irrelevant if it applies only to types that the writer never writes.
+            if not any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items()):
                 found += _keyword(keyword, reader, writer, here)
         return found
 
@@ -247,11 +248,6 @@ def _keyword(keyword: str, reader: dict[str, Any], writer: dict[str, Any], here:
     if theirs is None:
         return [f"{here}: `{keyword}` restricts the reader but not the writer"]
     return [f"{here}: `{keyword}` may be narrower than the writer's"]
-
-
-def _is_beside_the_point(keyword: str, kinds: set[str]) -> bool:
-    """Report whether the keyword applies only to types that the writer never writes."""
-    return any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items())
 
 
 _KINDS = {
