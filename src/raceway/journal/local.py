@@ -170,12 +170,8 @@ class LocalJournal(Intake, JournalReading):
     def _take_outcomes(self) -> None:
         """Handle all outcomes delivered so far."""
         # Several outcomes may have been delivered before the first posted call runs.
-        while True:
-            try:
-                outcome = self._outcomes.get_nowait()
-            except queue.Empty:
-                return
-            self._take(outcome)
+        while not self._outcomes.empty():
+            self._take(self._outcomes.get_nowait())
 
     def _take(self, outcome: Outcome) -> None:
         """Handle one outcome on the owner thread."""

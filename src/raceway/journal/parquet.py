@@ -94,7 +94,7 @@ class ParquetSink:
     def write(self, group: pa.Table) -> None:
         """Write a table as one row group and add it to the index."""
         if not self._sparse:
-            self.missing += _gaps(group["sequence"], self._next)
+            self.missing += gaps(group["sequence"], self._next)
         self._next = group["sequence"][-1].as_py() + 1
         # Given explicitly: by default pyarrow would split a table into groups of its own choice.
         self._writer.write_table(group, row_group_size=group.num_rows)
@@ -126,16 +126,16 @@ def missing_of(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
     return msgspec.json.decode(found, type=list[tuple[int, int]]) if found else []
 
 
-def _gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
+def gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
     """Return the ranges left out from `expected` to the last of these rising sequences."""
     first, last = sequences[0].as_py(), sequences[-1].as_py()
-    gaps = [(expected, first - 1)] if first > expected else []
+    found = [(expected, first - 1)] if first > expected else []
     # Dense, as nearly always: no need to look at each one.
     if last - first + 1 == len(sequences):
-        return gaps
+        return found
     steps = pc.pairwise_diff(sequences.combine_chunks())
     behind = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
-    return gaps + [(sequences[at - 1].as_py() + 1, sequences[at].as_py() - 1) for at in behind]
+    return found + [(sequences[at - 1].as_py() + 1, sequences[at].as_py() - 1) for at in behind]
 
 
 # ---- index ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from raceway.errors import FormatVersionError, JournalError
 from raceway.journal.files import Files, read_all, write_all
-from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_unprotect, protect
+from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, protect
 
 SUM_VERSION = 1
 PARQUET_MAGIC = b"PAR1"
@@ -124,12 +124,10 @@ def encode_sums(sums: Sums) -> bytes:
     return protect(b"".join((head, struct.pack(f"<{len(sums.crcs)}I", *sums.crcs), sums.digests, sums.footer)))
 
 
-def maybe_parse_sums(data: bytes, name: str) -> tuple[Sums, bool] | None:
-    """Return (checksums, whether they were repaired); None if they are damaged. Raises FormatVersionError."""
-    opened = maybe_unprotect(data)
-    if opened is None or len(opened[0]) < _HEADER.size:
+def maybe_parse_sums(body: bytes, name: str) -> Sums | None:
+    """Parse the content of the file `name`, unprotected; None if it is damaged. Raises FormatVersionError."""
+    if len(body) < _HEADER.size:
         return None
-    body, mended = opened
     magic, version, footer_length, size = _HEADER.unpack_from(body)
     if magic != _MAGIC:
         return None
@@ -142,7 +140,7 @@ def maybe_parse_sums(data: bytes, name: str) -> tuple[Sums, bool] | None:
     if len(body) != footer_at + footer_length:
         return None
     crcs = struct.unpack_from(f"<{count}I", body, _HEADER.size)
-    return Sums(size, crcs, body[digests_at:footer_at], body[footer_at:]), mended
+    return Sums(size, crcs, body[digests_at:footer_at], body[footer_at:])
 
 
 class _Stripe(NamedTuple):
@@ -286,9 +284,8 @@ class CheckedFile(io.RawIOBase):
         first, last = _difference(stripe, mended)
         where = number * STRIPE + first
         try:
-            if where <= self._files.size(
-                self._descriptor
-            ):  # writing beyond the end would leave a hole before the footer
+            # Writing beyond the end would leave a hole before the footer.
+            if where <= self._files.size(self._descriptor):
                 write_all(self._files, self._descriptor, [mended[first:last]], where)
                 self._has_written = True
         except OSError:

@@ -23,12 +23,12 @@ from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.format import MARKER_SIZE
 from raceway.journal.identity import NAME as IDENTITY
-from raceway.journal.identity import maybe_read_identity
+from raceway.journal.identity import maybe_marker, maybe_read_identity
 from raceway.journal.integrity.checksum import maybe_unprotect, protect
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.repair import repair_blocks
 from raceway.journal.lock import FolderLock
-from raceway.journal.parquet import row_groups, spans_of
+from raceway.journal.parquet import gaps, row_groups, spans_of
 from raceway.journal.read.catalogue import BLOCKS, HELD, PARQUET
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.sealed import SealedSegment
@@ -37,7 +37,6 @@ from raceway.journal.state import maybe_decode_snapshot
 from raceway.journal.write.active import snapshot_paths
 from raceway.journal.write.mark import NAME as COMMITTED
 from raceway.journal.write.mark import maybe_read_mark
-from raceway.journal.write.seal import maybe_marker
 
 # Limit of problems listed one by one: a badly damaged folder must not fill the screen.
 _TOLD = 1000
@@ -124,7 +123,7 @@ class _Verification:
         self._folder, self._repair, self._advance = folder, repair, advance
         self._files = Files()
         self._reader = Reader(folder)
-        self._marker = maybe_marker(folder) or bytes(MARKER_SIZE)  # without blocks none is needed
+        self._marker = maybe_marker(self._files, folder) or bytes(MARKER_SIZE)  # without blocks none is needed
         self._verdict = Verdict(
             folder=str(folder), first_position=self._reader.first_position(), committed=self._reader.committed()
         )
@@ -146,9 +145,8 @@ class _Verification:
         for path in sorted(self._folder.glob(f"{HELD}*{PARQUET}")):
             self._check_sealed(path, "held")
         for path in sorted(self._folder.glob(f"*{BLOCKS}")):
-            if path.with_suffix(
-                PARQUET
-            ).exists():  # kept for a while after sealing; its rows are counted in the Parquet file
+            # Kept for a while after sealing; its rows are counted in the Parquet file.
+            if path.with_suffix(PARQUET).exists():
                 self._check_rows(self._open_blocks(path), "blocks", self._verdict.committed + 1)
         self._verdict.topics = self._rows.topics
         self._reader.close()
@@ -312,17 +310,12 @@ class _Continuity:
         self._offsets.clear()
 
     def _check_positions(self, sequences: pa.ChunkedArray) -> None:
-        first, last = sequences[0].as_py(), sequences[-1].as_py()
+        first = sequences[0].as_py()
         if first < self._next:
             self._problem(f"{self._segment} repeats position {first}")
-        elif first > self._next:
-            self._gap(self._next, first - 1)
-        # Dense sequences, the normal case, are not looked at one by one.
-        if last - first + 1 != len(sequences):
-            for before, after in zip(sequences.to_pylist(), sequences.to_pylist()[1:], strict=False):
-                if after > before + 1:
-                    self._gap(before + 1, after - 1)
-        self._next = last + 1
+        for gap in gaps(sequences, self._next):
+            self._gap(*gap)
+        self._next = sequences[-1].as_py() + 1
 
     def _check_times(self, times: pa.ChunkedArray) -> None:
         steps = pc.min(pc.pairwise_diff(times.combine_chunks())).as_py() or 0

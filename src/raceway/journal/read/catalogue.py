@@ -305,9 +305,8 @@ class FolderCatalogue(Catalogue):
             return known
         if path.suffix == BLOCKS:
             return self._open_blocks(path, newest)
-        from raceway.journal.read.sealed import (
-            SealedSegment,  # the Parquet library costs 30 ms; a young journal has none
-        )
+        # Imported on use: the Parquet library costs 30 ms, and a young journal needs none.
+        from raceway.journal.read.sealed import SealedSegment
 
         sealed = SealedSegment(path, self._damage, self._files, may_write=self._may_write)
         blocks = path.with_suffix(BLOCKS)

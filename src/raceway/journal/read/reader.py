@@ -13,10 +13,10 @@ from raceway.errors import JournalError
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, FileSource
 from raceway.journal.format import MARKER_SIZE
-from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.identity import maybe_marker
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_holes
-from raceway.journal.read.catalogue import BLOCKS, SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
 from raceway.journal.read.reading import CatalogueReading
 from raceway.journal.read.segment import BlockSegment, resumable_index
 from raceway.journal.write.mark import maybe_read_mark
@@ -99,11 +99,8 @@ class Reader(CatalogueReading):
         """Return the journal's marker. Raises JournalError if there is no journal."""
         if not self._folder.is_dir():
             raise JournalError(f"{self._folder} is not a data folder")
-        identity = maybe_read_identity(self._files, self._folder)
-        if identity is not None:
-            return identity.marker_bytes
-        segments = sorted(self._folder.glob(f"{SEGMENT}*"))
-        if not segments:
+        marker = maybe_marker(self._files, self._folder)
+        if marker is None and not any(self._folder.glob(f"{SEGMENT}*")):
             raise JournalError(f"{self._folder} contains no journal")
         # Sealed segments need no marker, so a folder without blocks can be read with any.
-        return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)
+        return marker or bytes(MARKER_SIZE)

@@ -19,12 +19,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +45,7 @@ from raceway.journal.read.rows import Budget
 from raceway.journal.read.segment import BlockSegment, first_of, missing
 from raceway.journal.write.staging import files_of
 
+T = TypeVar("T")
 # Footer, checksums and index of a segment are about a megabyte in memory.
 _KEPT_SEGMENTS = 4
 
@@ -132,23 +134,14 @@ class SealedSegment:
 
     def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a row group at a time."""
-        parts = self._maybe_parts()
-        if parts is None:
-            return
-        index = parts.index
-        # Needed to cut the first and the last row group to size.
-        wanted = None if columns is None else [*columns, "sequence"]
-        with self._open(parts) as file:
-            for chunk in range(index.chunk_at(start), len(index)):
-                first, last = index.first_of(chunk), index.last_of(chunk)
-                if first >= stop:
-                    return
-                group = self._maybe_group(file, parts, chunk, wanted)
-                if group is None:
-                    continue
-                if first < start or last >= stop:
-                    group = _between(group, start, stop)
-                yield from (group if columns is None else group.select(columns)).to_batches()
+
+        def chosen(index: Index) -> Iterable[int]:
+            return takewhile(lambda chunk: index.first_of(chunk) < stop, range(index.chunk_at(start), len(index)))
+
+        # Sequences are needed to cut the first and the last row group to size.
+        for first, last, group in self._groups(chosen, None if columns is None else [*columns, "sequence"]):
+            rows = _between(group, start, stop) if first < start or last >= stop else group
+            yield from (rows if columns is None else rows.select(columns)).to_batches()
 
     def read_topic(
         self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
@@ -170,16 +163,12 @@ class SealedSegment:
 
     def read_control(self, start: int) -> Batches:
         """Yield kind and payload of rows from `start` on, from row groups that hold control rows."""
-        parts = self._maybe_parts()
-        if parts is None:
-            return
-        with self._open(parts) as file:
-            for chunk in parts.index.controls:
-                if parts.index.last_of(chunk) < start:
-                    continue
-                group = self._maybe_group(file, parts, chunk, ["sequence", "kind", "payload"])
-                if group is not None:
-                    yield from _between(group, start, self.last + 1).select(["kind", "payload"]).to_batches()
+
+        def chosen(index: Index) -> Iterable[int]:
+            return (chunk for chunk in index.controls if index.last_of(chunk) >= start)
+
+        for _, last, group in self._groups(chosen, ["sequence", "kind", "payload"]):
+            yield from _between(group, start, last + 1).select(["kind", "payload"]).to_batches()
 
     def check_bytes(self) -> None:
         """Compare every byte with its checksum; repairs are in `damage` afterwards.
@@ -206,6 +195,19 @@ class SealedSegment:
 
     def _checked_file(self, sums: Sums) -> CheckedFile:
         return CheckedFile(self.path, sums, self._note_mended, self._may_write, self._files)
+
+    def _groups(
+        self, chosen: Callable[[Index], Iterable[int]], columns: Columns
+    ) -> Iterator[tuple[int, int, pa.Table]]:
+        """Yield the first and last position and the rows of some row groups, without damaged ones."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        with self._open(parts) as file:
+            for chunk in chosen(parts.index):
+                group = self._maybe_group(file, parts, chunk, columns)
+                if group is not None:
+                    yield parts.index.first_of(chunk), parts.index.last_of(chunk), group
 
     def _maybe_group(self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Columns) -> pa.Table | None:
         """Read a row group; if it is damaged, its rows from the blocks, or None."""
@@ -281,7 +283,8 @@ class SealedSegment:
 
     def _maybe_load(self) -> _Parts | None:
         """Load or rebuild the side files; None if nothing of the file can be used."""
-        sums = self._maybe_sums() or self._maybe_remade_sums()
+        name = self.path.with_suffix(".sum").name
+        sums = self._maybe_side_file(".sum", lambda body: maybe_parse_sums(body, name)) or self._maybe_remade_sums()
         if sums is None:
             self._note_unusable()
             return None
@@ -291,18 +294,6 @@ class SealedSegment:
             self._note_missing(first, last, "lost before the segment was sealed")
         self._check_footer(sums)
         return _Parts(sums, metadata, self._index(sums, metadata))
-
-    def _maybe_sums(self) -> Sums | None:
-        """Load `.sum`, repairing one flipped bit; None if it is missing or damaged."""
-        path = self.path.with_suffix(".sum")
-        data = self._maybe_side_file(path)
-        found = None if data is None else maybe_parse_sums(data, path.name)
-        if found is None:
-            return None
-        sums, mended = found
-        if mended:
-            self._replace(path, encode_sums(sums), "repaired", "one flipped bit")
-        return sums
 
     def _maybe_remade_sums(self) -> Sums | None:
         """Compute the checksums of the file as it is, after verifying the page checksums of every row group."""
@@ -345,21 +336,20 @@ class SealedSegment:
         return index
 
     def _maybe_saved_index(self) -> Index | None:
-        """Load `.idx`, repairing one flipped bit; None if it is missing or damaged."""
-        path = self.path.with_suffix(".idx")
-        data = self._maybe_side_file(path)
-        found = None if data is None else maybe_unprotect(data)
-        index = None if data is None or found is None else Index.maybe_decode(data)
-        if index is not None and found is not None and found[1]:
-            self._replace(path, protect(found[0]), "repaired", "one flipped bit")
-        return index
+        """Load `.idx`; None if it is missing or damaged."""
+        return self._maybe_side_file(".idx", Index.maybe_parse)
 
-    def _maybe_side_file(self, path: Path) -> bytes | None:
-        """Return the content of a side file; None if it is missing or unreadable."""
+    def _maybe_side_file(self, suffix: str, parse: Callable[[bytes], T | None]) -> T | None:
+        """Load a side file, repairing one flipped bit; None if it is missing, unreadable or damaged."""
+        path = self.path.with_suffix(suffix)
         try:
-            return maybe_read_file(self._files, path)
+            opened = maybe_unprotect(maybe_read_file(self._files, path) or b"")
         except OSError:  # unreadable: rebuilt like a missing one
             return None
+        found = None if opened is None else parse(opened[0])
+        if found is not None and opened is not None and opened[1]:
+            self._replace(path, protect(opened[0]), "repaired", "one flipped bit")
+        return found
 
     def _remade_index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
         """Rebuild the index from the rows."""

@@ -227,31 +227,25 @@ def resumable_index(files: Files, path: Path, source: Source) -> Index:
 
 def extend_index(
     index: Index, source: Source, marker: bytes, file: str, damage: DamageLog, limit: int | None = None
-) -> LostBytes | None:
-    """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported.
-
-    Returns the unreadable bytes at the end of the file, if any: only the caller knows what they mean.
-    """
+) -> None:
+    """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported, not those
+    at the end, where a write may be in progress."""
     pending: LostBytes | None = None
     reached = index.last
     blocks = walk(source, marker, file, index.covered, index.last + 1)
-    while limit is None or reached < limit:  # after the limit a write may be in progress: do not read there
-        found = next(blocks, None)
-        if found is None:
-            return pending
+    # After the limit a write may be in progress: do not read there.
+    while (limit is None or reached < limit) and (found := next(blocks, None)) is not None:
         # Something readable follows: these bytes are damage, not a write in progress.
         if pending is not None:
             damage.add(missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
             pending = None
         if isinstance(found, LostBytes):
-            pending = found
-            reached = found.last or reached
-        elif limit is None or found.prefix.last <= limit:
+            pending, reached = found, found.last or reached
+        elif limit is not None and found.prefix.last > limit:
+            return
+        else:
             add_found(index, found, file, damage)
             reached = index.last
-        else:
-            break
-    return None
 
 
 def add_found(index: Index, found: FoundBlock, file: str, damage: DamageLog) -> None:

@@ -57,7 +57,6 @@ class Plan(NamedTuple):
     hold: Mapping[int, tuple[str, ...]] = {}
     remove: tuple[int, ...] = ()
     remove_held: tuple[int, ...] = ()
-    pinned_bytes: int = 0
 
 
 def plan(
@@ -75,7 +74,6 @@ def plan(
     hold: dict[int, tuple[str, ...]] = {}
     remove: list[int] = []
     due = _due_segments(segments, now_us, retention)
-    pinned = sum(segment.size for segment in due)
     for segment, moved in _leaving(due, cursors, retention.max_pinned, holding.is_held):
         # The held file exists, so an earlier round has copied the rows: the segment can be removed.
         topics = () if segment.first in existing else holding.held_topics(segment)
@@ -84,14 +82,13 @@ def plan(
         if not hold:  # oldest first: nothing is removed before an older segment is
             remove.append(segment.first)
             moves |= moved
-        pinned -= segment.size
     remove_held: list[int] = []
     outlived = [file for file in held if not holding.held_topics(file)]
     # Held files are not held again.
     for file, moved in _leaving(outlived, cursors, retention.max_pinned, lambda topic, file: False):
         remove_held.append(file.first)
         moves |= moved
-    return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held), pinned)
+    return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held))
 
 
 def _due_segments(segments: Sequence[SegmentExtent], now_us: int, retention: Retention) -> list[SegmentExtent]:

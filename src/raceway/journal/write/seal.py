@@ -29,7 +29,7 @@ from raceway.errors import JournalError, RacewayError
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
-from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.identity import maybe_marker
 from raceway.journal.parquet import ParquetSink
 from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT
 from raceway.journal.read.sealed import SealedSegment
@@ -89,20 +89,12 @@ def _outcome(job: Literal["seal", "hold"], name: str, source: Segment, sink: Par
 
 def _open_blocks(folder: Path, name: str) -> BlockSegment:
     """Open the blocks of a segment. Raises JournalError if they or the marker are missing."""
-    path, marker = folder / (name + BLOCKS), maybe_marker(folder)
+    path, marker = folder / (name + BLOCKS), maybe_marker(Files(), folder)
     if not path.exists():
         raise JournalError(f"{path} does not exist")
     if marker is None:
         raise JournalError(f"{folder}: the file `identity` is missing and no segment has a readable marker")
     return BlockSegment(path, marker)
-
-
-def maybe_marker(folder: Path) -> bytes | None:
-    """Return the marker of the journal's blocks; None if neither `identity` nor a segment has it."""
-    files = Files()
-    identity = maybe_read_identity(files, folder)
-    blocks = sorted(folder.glob(f"{SEGMENT}*{BLOCKS}"))
-    return identity.marker_bytes if identity else maybe_find_marker(files, blocks)
 
 
 def _last_position(folder: Path, first: int) -> int:

@@ -58,9 +58,8 @@ def outlived_blocks(folder: Path, keep_s: float, now_s: float) -> list[Path]:
 
 def _is_usable(sealed: Path) -> bool:
     """Return whether a sealed file can be read."""
-    from raceway.journal.read.sealed import (
-        SealedSegment,  # the Parquet library is loaded when there is something to read
-    )
+    # The Parquet library is loaded when there is something to read.
+    from raceway.journal.read.sealed import SealedSegment
 
     return SealedSegment(sealed).is_usable()
 
