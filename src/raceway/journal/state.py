@@ -36,15 +36,14 @@ class _Snapshot(msgspec.Struct, forbid_unknown_fields=False):
 _snapshot_decoder = msgspec.json.Decoder(_Snapshot)
 
 
-class State:
+class State(msgspec.Struct, eq=False):
     """State of the journal and the bus. Changed through `Journal.set_state` and `Journal.append` only."""
 
-    def __init__(self) -> None:
-        self.next_offsets: dict[str, int] = {}
-        # Next offset of a topic that is not in `next_offsets`: above 0 once rows of unknown topics were lost.
-        self.unseen = 0
-        self.time_us = 0
-        self.sections: dict[str, dict[str, Any]] = {}
+    next_offsets: dict[str, int] = {}
+    # Next offset of a topic that is not in `next_offsets`: above 0 once rows of unknown topics were lost.
+    unseen: int = 0
+    time_us: int = 0
+    sections: dict[str, dict[str, Any]] = {}
 
     def get(self, section: str, key: str) -> Any | None:
         """Return a value; None if it is not set."""
@@ -108,7 +107,5 @@ def maybe_decode_snapshot(data: bytes) -> tuple[int, str, State] | None:
     # An unknown version counts as damaged: the state is then summed up from an older snapshot or from the rows.
     if snapshot.version != VERSION:
         return None
-    state = State()
-    state.next_offsets, state.time_us, state.sections = snapshot.offsets, snapshot.time_us, snapshot.sections
-    state.unseen = snapshot.unseen
+    state = State(snapshot.offsets, snapshot.unseen, snapshot.time_us, snapshot.sections)
     return snapshot.sequence, snapshot.source, state

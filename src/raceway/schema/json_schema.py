@@ -73,15 +73,10 @@ class JsonSchema(Definition):
         try:
             self._validator.validate(value)
         except ValidationError as error:
-            return _fault_of(error)
+            path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
+            rule = "/".join(map(str, error.schema_path))
+            return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
         return None
-
-
-def _fault_of(error: Any) -> Fault:
-    """Convert an error of the library."""
-    path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
-    rule = "/".join(map(str, error.schema_path))
-    return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
 
 
 def _compile(document: Any) -> Any:

@@ -24,7 +24,7 @@ from raceway.model.schemas import SchemaType
 from raceway.schema.definition import Definition, Fault, Resolved, fingerprint_of, text_of
 from raceway.schema.proto_print import maybe_from_base64
 from raceway.schema.proto_text import read_file
-from raceway.schema.protobuf_compatibility import refusals
+from raceway.schema.protobuf_compatibility import VARINT, WIRE_TYPES, refusals
 
 WELL_KNOWN = {
     f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
@@ -33,20 +33,6 @@ WELL_KNOWN = {
         "wrappers",
     )
 }  # fmt: skip
-# Encoding guide, "Message Structure": 0 VARINT, 1 I64, 2 LEN, 3 SGROUP, 5 I32.
-VARINT = 0
-WIRE_TYPES = {
-    FieldDescriptor.TYPE_DOUBLE: 1,
-    FieldDescriptor.TYPE_FIXED64: 1,
-    FieldDescriptor.TYPE_SFIXED64: 1,
-    FieldDescriptor.TYPE_STRING: 2,
-    FieldDescriptor.TYPE_BYTES: 2,
-    FieldDescriptor.TYPE_MESSAGE: 2,
-    FieldDescriptor.TYPE_GROUP: 3,
-    FieldDescriptor.TYPE_FLOAT: 5,
-    FieldDescriptor.TYPE_FIXED32: 5,
-    FieldDescriptor.TYPE_SFIXED32: 5,
-}
 
 
 class Protobuf(Definition):

@@ -28,13 +28,20 @@ TYPE_NAMES = {
     for name, value in vars(FieldDescriptor).items()
     if name.startswith("TYPE_")
 }
-# Never packed: each value has a tag of its own, so a singular field can read them (the last one, or messages merged).
-UNPACKED = (
-    FieldDescriptor.TYPE_STRING,
-    FieldDescriptor.TYPE_BYTES,
-    FieldDescriptor.TYPE_MESSAGE,
-    FieldDescriptor.TYPE_GROUP,
-)
+# Encoding guide, "Message Structure": 0 VARINT, 1 I64, 2 LEN, 3 SGROUP, 5 I32.
+VARINT, LEN, SGROUP = 0, 2, 3
+WIRE_TYPES = {
+    FieldDescriptor.TYPE_DOUBLE: 1,
+    FieldDescriptor.TYPE_FIXED64: 1,
+    FieldDescriptor.TYPE_SFIXED64: 1,
+    FieldDescriptor.TYPE_STRING: 2,
+    FieldDescriptor.TYPE_BYTES: 2,
+    FieldDescriptor.TYPE_MESSAGE: 2,
+    FieldDescriptor.TYPE_GROUP: 3,
+    FieldDescriptor.TYPE_FLOAT: 5,
+    FieldDescriptor.TYPE_FIXED32: 5,
+    FieldDescriptor.TYPE_SFIXED32: 5,
+}
 
 
 def refusals(pairs: list[tuple[Descriptor, Descriptor]]) -> list[str]:
@@ -90,7 +97,9 @@ def _reads(reader: FieldDescriptor, writer: FieldDescriptor) -> bool:
     if not are_family and not is_text_as_bytes:
         return False
     # Encoding guide, "Packed Repeated Fields": packed numbers are one LEN record, which a singular field cannot read.
-    return not (writer.is_repeated and not reader.is_repeated and writer.type not in UNPACKED)
+    # Others are never packed: it reads the last one, or messages merged.
+    is_never_packed = WIRE_TYPES.get(writer.type, VARINT) in (LEN, SGROUP)
+    return is_never_packed or reader.is_repeated or not writer.is_repeated
 
 
 def _shown(field: FieldDescriptor) -> str:

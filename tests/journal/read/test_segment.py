@@ -109,7 +109,7 @@ def test_topics_are_read_in_offset_order(path: Path) -> None:
     expected = rows(FIRST, COUNT)
     for topic in TOPICS:
         offsets = [row["offset"] for row in expected if row["topic"] == topic and row["offset"] is not None]
-        assert segment.topics()[topic] == (offsets[0], offsets[-1] + 1) == segment.maybe_offsets(topic)
+        assert segment.topics()[topic] == (offsets[0], offsets[-1] + 1) == segment.index.maybe_offsets(topic)
         found = column(segment.read_topic(topic, offsets[3], 10**6, 10**9, ["offset"]), "offset")
         assert found == offsets[3:]
     assert list(segment.read_topic("unknown", 0)) == []

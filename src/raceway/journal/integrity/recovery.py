@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.contract import Damage, Segment
-from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
+from raceway.journal.files import Files, FileSource, Source, maybe_read_file, opened, write_file
 from raceway.journal.identity import (
     Identity,
     maybe_find_marker,
@@ -164,13 +164,10 @@ def _take_in(
 
 def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: DamageLog) -> None:
     """Truncate a segment and report it."""
-    descriptor = files.open(path)
-    try:
+    with opened(files, path) as descriptor:
         files.truncate(descriptor, at)
         # Durable before new blocks are written: old bytes must not come back after them.
         files.sync(descriptor)
-    finally:
-        files.close(descriptor)
     files.remove(path.with_suffix(".idx"))  # it may describe what was cut
     reason = "bytes after the last complete block"
     damage.add(Damage(kind="cut", file=path.name, position=at, size=size - at, first=first, reason=reason))

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from raceway.journal.files import Files, FileSource, write_all
+from raceway.journal.files import Files, FileSource, opened, write_all
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
@@ -24,10 +24,8 @@ _CRC_SIZE = 4
 
 def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) -> int:
     """Repair every block of a file that is not being written; return their number. The folder must be locked."""
-    descriptor = files.open(path)
     repaired = 0
-    try:
-        source = FileSource(files, path)
+    with opened(files, path) as descriptor, FileSource(files, path) as source:
         for found in walk(source, marker, path.name, 0, first_of(path)):
             if not isinstance(found, FoundBlock):
                 continue
@@ -42,8 +40,6 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
         if repaired:
             # One sync at the end: a crash in between leaves some blocks repaired and the others as they were.
             files.sync(descriptor)
-    finally:
-        files.close(descriptor)
     return repaired
 
 

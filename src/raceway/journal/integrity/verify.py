@@ -44,13 +44,15 @@ _TOLD = 1000
 _GROUP_ROWS = 16_384
 
 Status = Literal["good", "repaired", "lost"]
+Kind = Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+Take = Callable[[pa.Table], None]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one file."""
 
     file: str
-    kind: Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+    kind: Kind
     bytes: int
     rows: int = 0
     status: Status = "good"
@@ -178,7 +180,7 @@ class _Verification:
         else:
             self._rows.step_over(stop)
 
-    def _check_sealed(self, path: Path, kind: Literal["parquet", "held"], stop: int = 0) -> None:
+    def _check_sealed(self, path: Path, kind: Kind, stop: int = 0) -> None:
         """Check a Parquet file: all bytes, then all rows."""
         segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
         segment.check_bytes()
@@ -187,19 +189,13 @@ class _Verification:
         else:
             self._check_in_place(segment, kind, stop)
 
-    def _check_in_place(self, segment: Segment, kind: Literal["blocks", "parquet"], stop: int) -> None:
+    def _check_in_place(self, segment: Segment, kind: Kind, stop: int) -> None:
         """Check the rows of a segment, and that they continue those of the one before it."""
         self._rows.begin(segment)
         self._check_rows(segment, kind, stop, self._rows.take)
         self._rows.end(stop, segment.damage)
 
-    def _check_rows(
-        self,
-        segment: Segment,
-        kind: Literal["blocks", "parquet", "held"],
-        stop: int,
-        take: Callable[[pa.Table], None] | None = None,
-    ) -> None:
+    def _check_rows(self, segment: Segment, kind: Kind, stop: int, take: Take | None = None) -> None:
         """Read all rows of a segment, and record its result. Without `take` they are counted in another file."""
         rows, size = 0, segment.size
         # Regrouped, because an idle bus writes blocks of one row.
@@ -212,7 +208,7 @@ class _Verification:
         status: Status = "lost" if harmed else "repaired" if found else "good"
         self._verdict.damage += found
         self._verdict.bytes += size
-        self._note(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
+        self._verdict.files.append(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
         self._advance(segment.path.stat().st_size)
 
     def _open_blocks(self, path: Path) -> BlockSegment:
@@ -240,17 +236,14 @@ class _Verification:
                 if self._repair:
                     write_file(self._files, path, protect(opened[0]))
 
-    def _check_small(self, name: str, kind: Literal["snapshot", "identity", "commit mark"], good: bool) -> None:
+    def _check_small(self, name: str, kind: Kind, good: bool) -> None:
         """Record the result for a small file."""
         path = self._folder / name
         size = path.stat().st_size if path.exists() else 0
         if not good:
             reason = "missing or damaged; the next start of the bus rebuilds it from the rows"
             self._verdict.damage.append(Damage(kind="rebuilt", file=name, size=size, reason=reason))
-        self._note(Checked(file=name, kind=kind, bytes=size, status="good" if good else "repaired"))
-
-    def _note(self, checked: Checked) -> None:
-        self._verdict.files.append(checked)
+        self._verdict.files.append(Checked(file=name, kind=kind, bytes=size, status="good" if good else "repaired"))
 
 
 def _is_of_the_sealed(segment: Segment, damage: Damage) -> bool:

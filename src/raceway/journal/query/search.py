@@ -14,6 +14,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -203,7 +204,10 @@ def _matching(journal: SearchedRows, judge: _Judge, low: int, high: int, limit: 
     for _, group in groupby(sequences, key=lambda sequence: bisect_right(begins, sequence)):
         chosen = list(group)
         wanted = pa.array(chosen, pa.int64())
-        found += [_those(batch, wanted) for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)]
+        found += [
+            batch.filter(pc.is_in(batch.column("sequence"), wanted))
+            for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)
+        ]
     rows: list[dict[str, Any]] = pa.Table.from_batches(found).to_pylist() if found else []
     rows.reverse()
     return rows
@@ -213,11 +217,6 @@ def joined(batches: Batches) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Yield batches joined to larger ones, with the first sequence of each part."""
     for group in grouped(batches, JOINED_ROWS, JOINED_BYTES):
         yield pa.concat_batches(group), [each.column("sequence")[0].as_py() for each in group]
-
-
-def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
-    """Return the rows with these sequences."""
-    return batch.filter(pc.is_in(batch.column("sequence"), sequences))
 
 
 def has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa.Array:
@@ -256,16 +255,13 @@ class _Judge:
         criteria = self._criteria
         # Control rows are internal state of the bus: tokens, schemas, cursors.
         yield "kind", lambda kind: pc.not_equal(kind, "control")
-        if criteria.kind:
-            yield "kind", lambda kind: pc.equal(kind, criteria.kind)
-        if criteria.wire:
-            yield "wire", lambda wire: pc.equal(wire, criteria.wire)
+        for name in ("kind", "wire", "producer"):
+            if wanted := getattr(criteria, name):
+                yield name, partial(pc.equal, wanted)
         if criteria.topic:
             yield "topic", lambda topics: of_topic(topics, criteria.topic)
         if len(self._hidden):
             yield "topic", lambda topic: pc.invert(pc.is_in(topic, self._hidden))
-        if criteria.producer:
-            yield "producer", lambda producer: pc.equal(producer, criteria.producer)
         if criteria.failed:
             yield "error", pc.is_valid
         if criteria.id:

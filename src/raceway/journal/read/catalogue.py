@@ -94,17 +94,16 @@ class Catalogue:
         """Return the first position that retention kept. Its row may be lost: then reading begins with a gap."""
         return self.listing.begin
 
-    def maybe_first_offset(self, topic: str) -> int | None:
+    def maybe_first_offset(self, topic: str, attempts: int = _ATTEMPTS) -> int | None:
         """Return the first offset left of a topic; None if there is none."""
-        for attempts_left in reversed(range(_ATTEMPTS)):
-            try:
-                known = (self._maybe_offsets(s, topic) for s in (*self.listing.held, *self.listing.segments))
-                return next((found[0] for found in known if found is not None), None)
-            except FileNotFoundError:
-                if not attempts_left:
-                    raise
-                self.refresh()
-        raise AssertionError("the last attempt returns or raises")
+        try:
+            known = (self._maybe_offsets(s, topic) for s in (*self.listing.held, *self.listing.segments))
+            return next((found[0] for found in known if found is not None), None)
+        except FileNotFoundError:
+            if attempts == 1:
+                raise
+            self.refresh()
+            return self.maybe_first_offset(topic, attempts - 1)
 
     def close(self) -> None:
         """Close all segments."""
@@ -223,7 +222,7 @@ class Catalogue:
     def _maybe_offsets(self, segment: Segment, topic: str) -> tuple[int, int] | None:
         """Return (first, next) offset of a topic in a segment, from the cache if it is sealed."""
         if isinstance(segment, BlockSegment):
-            return segment.maybe_offsets(topic)
+            return segment.index.maybe_offsets(topic)
         return self._topics(segment).get(topic)  # type: ignore[arg-type]  # every object can be hashed
 
 

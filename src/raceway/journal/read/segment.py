@@ -141,9 +141,6 @@ class BlockSegment:
     def topics(self) -> Mapping[str, tuple[int, int]]:
         return self.index.topics()
 
-    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
-        return self.index.maybe_offsets(topic)
-
     def grow(self, limit: int | None) -> None:
         """Add the blocks that another process wrote, up to the position `limit`."""
         with self._lock:

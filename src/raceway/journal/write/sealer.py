@@ -51,17 +51,13 @@ def outlived_blocks(folder: Path, keep_s: float, now_s: float) -> list[Path]:
     for blocks in sorted(folder.glob(f"segment-*{_BLOCKS}")):
         sealed = blocks.with_suffix(_PARQUET)
         # The blocks are the fallback for a damaged Parquet file, so that is opened before they are removed.
-        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s and _is_usable(sealed):
-            found.append(blocks)
+        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s:
+            # The Parquet library is loaded when there is something to read.
+            from raceway.journal.read.sealed import SealedSegment
+
+            if SealedSegment(sealed).is_usable():
+                found.append(blocks)
     return found
-
-
-def _is_usable(sealed: Path) -> bool:
-    """Return whether a sealed file can be read."""
-    # The Parquet library is loaded when there is something to read.
-    from raceway.journal.read.sealed import SealedSegment
-
-    return SealedSegment(sealed).is_usable()
 
 
 class Sealer:
