@@ -1,12 +1,12 @@
-"""Validation of a payload against an Avro schema. Three forms are accepted:
+"""Validation of a payload against an Avro schema, and its conversion to JSON. Three forms are accepted:
 
     one datum in binary encoding, without trailing bytes
     an object container file whose own schema the registered one can read
     JSON: Avro's JSON encoding, or plain values (without the branch names of unions), as many clients send
 
-Values are skipped, not built. Depth and number of steps are bounded: every step but those for types without bytes
-advances in the payload. Such types are refused as array items, but a record may have thousands of fields of them, and
-records made of such records many more, so fields are counted too.
+Validation skips values and builds none. Depth and number of steps are bounded: every step but those for types without
+bytes advances in the payload. Such types are refused as array items, but a record may have thousands of fields of them,
+and records made of such records many more, so fields are counted too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import msgspec
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.avro_compatibility import refusals
@@ -82,6 +84,33 @@ def _check_binary(node: Node, payload: bytes) -> None:
     end = Steps(payload).step(node, 0, 0)
     if end != len(payload):
         raise WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
+
+
+def json_of(node: Node, payload: bytes) -> str:
+    """Decode a payload in which no fault was found, in any of the three forms, to JSON.
+
+    A union's value stands alone, without the name of its branch; bytes are characters 0 to 255, as in Avro's JSON
+    encoding; NaN and infinity, which JSON lacks (RFC 8259, 6), are null. A container file is the list of its datums.
+    """
+    if payload.startswith(MAGIC):
+        try:
+            values = [value for block in container_blocks(node, payload) for value in _values(*block)]
+            return msgspec.json.encode(values).decode()
+        except WrongError:
+            pass  # a binary datum that happens to begin with the magic bytes of a file
+    try:
+        value, end = Values(payload).read(node, 0, 0)
+    except WrongError:
+        return payload.decode()
+    return msgspec.json.encode(value).decode() if end == len(payload) else payload.decode()
+
+
+def _values(node: Node, data: bytes, count: int) -> Iterator[Any]:
+    """Yield the datums of a block."""
+    values, at = Values(data), 0
+    for _ in range(count):
+        value, at = values.read(node, at, 0)
+        yield value
 
 
 class Steps:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote
 
+_escape = re.compile(b"%([0-9A-Fa-f]{2})")
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # Drafts in which all keywords beside `$ref` are ignored (draft-07 Core, 8.3).
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
@@ -106,7 +107,8 @@ def _pointed(node: Any, pointer: str) -> Any | None:
         return None
     for part in pointer[1:].split("/"):
         # RFC 6901, 6: percent escapes first; 4: then `~1` before `~0`, so that `~01` becomes `~1`.
-        name = unquote(part).replace("~1", "/").replace("~0", "~")
+        raw = _escape.sub(lambda match: bytes.fromhex(match[1].decode()), part.encode())
+        name = raw.decode("utf-8", "replace").replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and name in node:
             node = node[name]
         elif isinstance(node, list) and name.isdecimal() and len(name) < 10 and int(name) < len(node):

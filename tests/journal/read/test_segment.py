@@ -153,7 +153,7 @@ def test_few_indexes_stay_in_memory(tmp_path: Path) -> None:
     for segment in segments:
         assert segment.last == segment.first + 9
     loaded = [segment for segment in segments if segment._index is not None]
-    assert len(loaded) <= segment_module._KEPT_INDEXES
+    assert len(loaded) <= segment_module._KEPT_SEGMENTS
     assert sequences(segments[0], 0, 100) == list(range(10))
     for segment in segments:
         segment.close()

@@ -12,14 +12,7 @@ from typing import NamedTuple
 
 from raceway.config import KIB, MIB
 from raceway.journal.files import Source
-from raceway.journal.format import (
-    MARKER_SIZE,
-    PREFIX_SIZE,
-    Meta,
-    Prefix,
-    maybe_parse_meta,
-    maybe_parse_prefix,
-)
+from raceway.journal.format import MARKER_SIZE, PREFIX_SIZE, Meta, Prefix, maybe_parse_meta, maybe_parse_prefix
 from raceway.journal.read.blocks import check_version
 
 # One read covers the heads of many small blocks; of a large one only its head is needed.

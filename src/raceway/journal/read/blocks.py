@@ -16,18 +16,10 @@ import pyarrow.compute as pc
 
 from raceway.config import MIB
 from raceway.errors import FormatVersionError
+from raceway.journal import format as block_format
 from raceway.journal.contract import Damage, DamageKind
 from raceway.journal.files import Source
-from raceway.journal.format import (
-    PREFIX_SIZE,
-    VERSION,
-    Batches,
-    Columns,
-    Meta,
-    Prefix,
-    maybe_parse_meta,
-    maybe_parse_prefix,
-)
+from raceway.journal.format import Batches, Columns, Meta, Prefix
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.salvage import good_ranges
@@ -55,7 +47,15 @@ class BadStripesError(Exception):
 class StoredBlock:
     """Block of `source` at `position`."""
 
-    def __init__(self, source: Source, position: int, prefix: Prefix, meta: Meta, file: str, damage: DamageLog) -> None:
+    def __init__(
+        self,
+        source: Source,
+        position: int,
+        prefix: Prefix,
+        meta: Meta,
+        file: str,
+        damage: DamageLog,
+    ) -> None:
         self.prefix, self.meta = prefix, meta
         self._source, self._position, self._file, self._damage = source, position, file, damage
         self._sums = unpack(f"<{len(meta.sums) // 4}I", meta.sums)
@@ -192,16 +192,16 @@ def maybe_read_block(
 ) -> StoredBlock | None:
     """Read the head of the block of `size` bytes at `position`; None if it is damaged beyond repair."""
     data = source.read(min(size, _HEAD_READ), position)
-    parsed = maybe_parse_prefix(data[:PREFIX_SIZE], marker)
+    parsed = block_format.maybe_parse_prefix(data[: block_format.PREFIX_SIZE], marker)
     if parsed is None:
         return None
     prefix, prefix_mended = parsed
     check_version(prefix, file)
-    meta_end = PREFIX_SIZE + prefix.meta_size
+    meta_end = block_format.PREFIX_SIZE + prefix.meta_size
     # A block with very many topics or stripes: its metadata did not fit into the first read.
     if len(data) < meta_end:
         data = source.read(meta_end, position)
-    found = maybe_parse_meta(data[PREFIX_SIZE:meta_end], prefix)
+    found = block_format.maybe_parse_meta(data[block_format.PREFIX_SIZE : meta_end], prefix)
     if found is None:
         return None
     meta, meta_mended = found
@@ -220,8 +220,8 @@ def of_block(kind: DamageKind, file: str, position: int, prefix: Prefix, reason:
 
 def check_version(prefix: Prefix, file: str) -> None:
     """Raise FormatVersionError if the block has another format version."""
-    if prefix.version != VERSION:
-        raise FormatVersionError(file, prefix.version, VERSION)
+    if prefix.version != block_format.VERSION:
+        raise FormatVersionError(file, prefix.version, block_format.VERSION)
 
 
 def _of_topic(batch: pa.RecordBatch, topic: str, offset: int) -> pa.Array:

@@ -49,7 +49,7 @@ class Listing(NamedTuple):
     firsts: tuple[int, ...]
     segments: tuple[Segment, ...]
     held: tuple[Segment, ...]
-    begin: int  # the first position that retention left
+    begin: int  # the first position that retention kept; if its row is lost, reading begins with a gap
 
 
 class Catalogue:
@@ -79,8 +79,8 @@ class Catalogue:
 
     def read(self, start: int, stop: int, columns: Columns) -> Batches:
         """Yield rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
-        if start < min(stop, self.first_position()):
-            raise TrimmedError(start, self.first_position())
+        if start < min(stop, self.listing.begin):
+            raise TrimmedError(start, self.listing.begin)
         # A generator runs on first use; the check above must raise in the call itself.
         return self._read(start, stop, columns)
 
@@ -89,10 +89,6 @@ class Catalogue:
         left."""
         self._check_offset(topic, offset)
         return self._read_topic(topic, offset, max_rows, max_bytes, columns)
-
-    def first_position(self) -> int:
-        """Return the first position that retention kept. Its row may be lost: then reading begins with a gap."""
-        return self.listing.begin
 
     def maybe_first_offset(self, topic: str, attempts: int = _ATTEMPTS) -> int | None:
         """Return the first offset left of a topic; None if there is none."""
@@ -163,7 +159,7 @@ class Catalogue:
 
     def _check_offset(self, topic: str, offset: int) -> None:
         """Raise TrimmedError if the offset was removed by retention."""
-        if self.first_position() > 0:  # something was removed
+        if self.listing.begin > 0:  # something was removed
             first = self.maybe_first_offset(topic)
             if first is not None and offset < first:
                 raise TrimmedError(offset, first, topic)
@@ -173,7 +169,7 @@ class Catalogue:
         firsts, segments = self.listing[:2]
         number = bisect_right(firsts, position) - 1
         if number < 0:
-            raise TrimmedError(position, self.first_position())
+            raise TrimmedError(position, self.listing.begin)
         return segments[number], firsts[number + 1] if number + 1 < len(firsts) else None
 
     def _segments_from(self, topic: str, offset: int) -> Iterator[Segment]:

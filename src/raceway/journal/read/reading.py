@@ -35,7 +35,7 @@ class CatalogueReading(ABC):
 
     def first_position(self) -> int:
         """Return the first position that retention kept, as last listed."""
-        return self._catalogue.first_position()
+        return self._catalogue.listing.begin
 
 
 class JournalReading(CatalogueReading):

@@ -9,23 +9,19 @@ complete. Of the three only the Parquet file cannot be rebuilt:
                               While the blocks still exist (15 minutes), the rows are read from them
     `.sum` lost               rebuilt from row groups whose own page checksums are right
     `.idx` lost               rebuilt from the rows
-
-What was parsed from the side files is cached for the few segments read last, because a reader comes back for the next
-rows at once and a folder may hold thousands of segments.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,12 +38,10 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
 from raceway.journal.read.index import Index
 from raceway.journal.read.rows import Budget
-from raceway.journal.read.segment import BlockSegment, first_of, missing
+from raceway.journal.read.segment import BlockSegment, StoredSegment, missing
 from raceway.journal.write.staging import files_of
 
 T = TypeVar("T")
-# Footer, checksums and index of a segment are about a megabyte in memory.
-_KEPT_SEGMENTS = 4
 
 
 @dataclass(frozen=True)
@@ -59,15 +53,11 @@ class _Parts:
     index: Index
 
 
-class SealedSegment:
+class SealedSegment(StoredSegment):
     """Reading side of a sealed segment; thread-safe.
 
     `may_write`: this process owns the folder, so what was repaired or rebuilt is also written to disk.
     """
-
-    # Shared by all segments: the bound is on the memory of the process, not of one journal.
-    _lately_read: ClassVar[OrderedDict[SealedSegment, None]] = OrderedDict()
-    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -77,11 +67,7 @@ class SealedSegment:
         *,
         may_write: bool = False,
     ) -> None:
-        self.path = path
-        self.first = first_of(path)
-        self._log = damage or DamageLog()
-        self._files = files or Files()
-        self._may_write = may_write
+        super().__init__(path, damage, files, may_write)
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
         self._kept_rows: tuple[tuple[int, str, tuple[str, ...] | None], pa.Table] | None = None
@@ -114,10 +100,6 @@ class SealedSegment:
         """`time_us` of the first and of the last row."""
         parts = self._maybe_parts()
         return (0, 0) if parts is None else (parts.index.first_time_us, parts.index.last_time_us)
-
-    @property
-    def damage(self) -> Sequence[Damage]:
-        return self._log.reports
 
     def is_usable(self) -> bool:
         """Return whether anything can be read from the file. If not, the blocks are needed."""
@@ -180,12 +162,6 @@ class SealedSegment:
             with self._checked_file(parts.sums) as file:
                 for number in range(len(parts.sums.crcs)):
                     file.try_stripe(number)
-
-    def close(self) -> None:
-        """Drop the cached parts. Files are only open during a read."""
-        with SealedSegment._lately_lock:
-            SealedSegment._lately_read.pop(self, None)
-            self._forget()
 
     # ---- row groups -------------------------------------------------------------------------------------------------
 
@@ -267,18 +243,7 @@ class SealedSegment:
             self._remember()
         return parts
 
-    def _remember(self) -> None:
-        """Mark the segment as used last, and drop the parts of the one used longest ago."""
-        lately = SealedSegment._lately_read
-        with SealedSegment._lately_lock:
-            lately[self] = None
-            lately.move_to_end(self)
-            while len(lately) > _KEPT_SEGMENTS:
-                oldest, _ = lately.popitem(last=False)
-                oldest._forget()
-
     def _forget(self) -> None:
-        """Drop the cached parts; a read in progress keeps its own reference."""
         self._parts = self._kept_rows = None
 
     def _maybe_load(self) -> _Parts | None:

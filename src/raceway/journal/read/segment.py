@@ -7,6 +7,7 @@ cached for the few segments read last. Another process that follows a growing fi
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,8 +23,8 @@ from raceway.journal.read.blocks import HEAD_REPAIRED, StoredBlock, maybe_read_b
 from raceway.journal.read.index import Index
 from raceway.journal.read.rows import Budget
 
-# At worst (a one-row block per sync) an index has 10 MB.
-_KEPT_INDEXES = 4
+# At worst (a one-row block per sync) an index has 10 MB; footer, checksums and index of a sealed file about one.
+_KEPT_SEGMENTS = 4
 
 
 def first_of(path: Path) -> int:
@@ -31,15 +32,53 @@ def first_of(path: Path) -> int:
     return int(path.name.split(".", 1)[0].split("-")[1])
 
 
-class BlockSegment:
+class StoredSegment(ABC):
+    """Part that both kinds of segments share: place, log of damage, and the bound on what is cached.
+
+    What was parsed is cached for the few segments of a kind that were read last, because a reader comes back for the
+    next rows at once and a folder may hold thousands. The bound is on the memory of the process, not of one journal.
+    """
+
+    _lately_read: ClassVar[OrderedDict[StoredSegment, None]]
+    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init_subclass__(cls) -> None:
+        cls._lately_read = OrderedDict()
+
+    def __init__(self, path: Path, damage: DamageLog | None, files: Files | None, may_write: bool) -> None:
+        self.path, self.first = path, first_of(path)
+        self._log, self._files, self._may_write = damage or DamageLog(), files or Files(), may_write
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        return self._log.reports
+
+    def close(self) -> None:
+        """Drop what is cached."""
+        with self._lately_lock:
+            if self in self._lately_read:
+                del self._lately_read[self]
+                self._forget()
+
+    def _remember(self) -> None:
+        """Mark the segment as used last, and drop what is cached of the one used longest ago."""
+        with self._lately_lock:
+            self._lately_read[self] = None
+            self._lately_read.move_to_end(self)
+            while len(self._lately_read) > _KEPT_SEGMENTS:
+                self._lately_read.popitem(last=False)[0]._forget()
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop what is cached; a read in progress keeps its own reference."""
+
+
+class BlockSegment(StoredSegment):
     """Reading side of `segment-….blocks`.
 
     `index` and `source` are given for a file that is still written, and loaded from the folder otherwise. `may_write`:
     this process owns the folder, so an index that had to be rebuilt is also written to disk.
     """
-
-    _lately_read: ClassVar[OrderedDict[BlockSegment, None]] = OrderedDict()
-    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -52,18 +91,17 @@ class BlockSegment:
         source: Source | None = None,
         may_write: bool = False,
     ) -> None:
-        self.path, self.first = path, first_of(path)
-        self._marker, self._files, self._may_write = marker, files or Files(), may_write
-        self._log = damage or DamageLog()
-        self._live = index is not None
-        self._index, self._source = index, source
+        super().__init__(path, damage, files, may_write)
+        # Whether the index is still being filled.
+        self.is_growing = index is not None
+        self._marker, self._index, self._source = marker, index, source
         self._lock = threading.Lock()
         self._recent: StoredBlock | None = None  # cached: a topic is read in small pieces, many from one block
 
     @property
     def index(self) -> Index:
         """Index of its rows so far."""
-        if self._live:
+        if self.is_growing:
             assert self._index is not None
             return self._index
         with self._lock:
@@ -80,27 +118,18 @@ class BlockSegment:
         return self.index.rows
 
     @property
-    def is_growing(self) -> bool:
-        """Whether the index is still being filled."""
-        return self._live
-
-    @property
     def last(self) -> int:
         return self.index.last
 
     @property
     def size(self) -> int:
         # Of a growing file only the accepted part counts: after it there may be bytes of a write in progress.
-        return self.index.covered if self._live else self.path.stat().st_size
+        return self.index.covered if self.is_growing else self.path.stat().st_size
 
     @property
     def time_range_us(self) -> tuple[int, int]:
         """`time_us` of the first and of the last row."""
         return self.index.first_time_us, self.index.last_time_us
-
-    @property
-    def damage(self) -> Sequence[Damage]:
-        return self._log.reports
 
     def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a block or a part of a large one at a time."""
@@ -147,8 +176,7 @@ class BlockSegment:
             extend_index(self.index, self._open(), self._marker, self.path.name, self._log, limit)
 
     def close(self) -> None:
-        with self._lately_lock:
-            self._lately_read.pop(self, None)
+        super().close()
         if self._source is not None:
             self._source.close()
 
@@ -195,14 +223,8 @@ class BlockSegment:
             if not self.path.exists() and not self.path.with_suffix(".parquet").exists():
                 self._files.remove(target)  # the segment was removed meanwhile: leave no orphan
 
-    def _remember(self) -> None:
-        """Mark the segment as used last, and drop the index of the one used longest ago."""
-        with self._lately_lock:
-            self._lately_read[self] = None
-            self._lately_read.move_to_end(self)
-            while len(self._lately_read) > _KEPT_INDEXES:
-                oldest, _ = self._lately_read.popitem(last=False)
-                oldest._index = oldest._recent = None
+    def _forget(self) -> None:
+        self._index = self._recent = None
 
 
 def maybe_load_index(files: Files, path: Path) -> Index | None:

@@ -76,6 +76,10 @@ class Sealer:
     def is_busy(self) -> bool:
         return self._child is not None
 
+    def is_reading(self, path: Path) -> bool:
+        """Return whether the child reads this segment."""
+        return self._child is not None and path.stem == self._name
+
     def maybe_next(self, names: Iterable[str]) -> str | None:
         """Return the segment to seal next, given the names in the folder; those that failed recently are skipped."""
         now = self._clock()

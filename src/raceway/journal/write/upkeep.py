@@ -37,7 +37,6 @@ class Upkeep:
         self._settings, self._folder, self._files = settings, folder, files
         self._catalogue, self._damage, self._clock = catalogue, damage, clock
         self._sealer = Sealer(folder, settings.row_group_rows)
-        self._worked_on = ""  # the segment a child reads
 
     def run(self, owner: Intake) -> None:
         """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""
@@ -60,7 +59,7 @@ class Upkeep:
     def _drop_sealed_blocks(self) -> None:
         """Remove blocks whose Parquet file is older than `seal_keep_s`."""
         for blocks in outlived_blocks(self._folder, self._settings.seal_keep_s, time.time()):
-            if not self._is_worked_on(blocks):
+            if not self._sealer.is_reading(blocks):
                 self._files.remove(blocks)
                 self._catalogue.refresh()
 
@@ -81,33 +80,27 @@ class Upkeep:
             owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
         listing = self._catalogue.listing
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
-        if gone and not self._is_worked_on(gone[0]):
+        if gone and not self._sealer.is_reading(gone[0]):
             # The active segment always stays, so `kept` is never empty. Synced before the first file is
             # removed.
             kept = [first for first in listing.firsts if first not in planned.remove]
             write_trimmed(self._files, self._folder, kept[0])
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
         for path in gone:
-            if self._is_worked_on(path):
+            if self._sealer.is_reading(path):
                 break  # the child would create it again; oldest first, so the later ones wait too
             remove_segment(self._files, path)
             log().info("segment removed by retention", file=path.name)
         if gone:
             self._catalogue.refresh()
 
-    def _is_worked_on(self, path: Path) -> bool:
-        """Return whether the child is reading this segment."""
-        return self._sealer.is_busy and path.stem == self._worked_on
-
     def _start_next(self, planned: Plan) -> None:
         """Start the next child: held rows first, because their segments wait to be removed."""
         for first, topics in planned.hold.items():
-            self._worked_on = f"{SEGMENT}{first:020}"
-            self._sealer.start("hold", self._worked_on, topics)
+            self._sealer.start("hold", f"{SEGMENT}{first:020}", topics)
             return
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
-            self._worked_on = name
             self._sealer.start("seal", name)
 
 
