@@ -174,7 +174,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class FileSource:
+class FileSource(contextlib.AbstractContextManager["FileSource"]):
     """Open file. Closed when it is no longer referenced, so that a reader may outlive the listing it came from."""
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -187,9 +187,6 @@ class FileSource:
 
     def read(self, size: int, position: int) -> bytes:
         return read_all(self._files, self._open_descriptor(), size, position)
-
-    def __enter__(self) -> FileSource:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -72,7 +72,7 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, int]:
     return batch, size
 
 
-class ParquetSink:
+class ParquetSink(AbstractContextManager["ParquetSink"]):
     """Writes row groups of SCHEMA and keeps the index of what was written. Sequences must rise.
 
     A context manager: left without `finish`, it closes the file, whose content is then unusable.
@@ -110,9 +110,6 @@ class ParquetSink:
             # In the footer itself, so that the losses are known wherever the file is copied to.
             self._writer.add_key_value_metadata({_MISSING_KEY: msgspec.json.encode(self.missing).decode()})
         self._writer.close()
-
-    def __enter__(self) -> ParquetSink:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._writer.is_open:

@@ -75,9 +75,7 @@ class _Message:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the message."""
-        yield f"message {self._message.name} {{"
-        yield from _indented(self.body())
-        yield "}"
+        yield from _block(f"message {self._message.name}", self.body())
 
     def body(self) -> Iterator[str]:
         """Yield the lines between the braces."""
@@ -123,11 +121,9 @@ class _Message:
 
     def _oneof(self, index: int) -> Iterator[str]:
         """Yield all choices of a oneof."""
-        yield f"oneof {self._message.oneof_decl[index].name} {{"
-        for each in self._message.field:
-            if each.HasField("oneof_index") and each.oneof_index == index:
-                yield from _indented(self._field(each, in_oneof=True))
-        yield "}"
+        choices = [each for each in self._message.field if each.HasField("oneof_index") and each.oneof_index == index]
+        lines = (line for each in choices for line in self._field(each, in_oneof=True))
+        yield from _block(f"oneof {self._message.oneof_decl[index].name}", lines)
 
     def _field(self, field: pb2.FieldDescriptorProto, in_oneof: bool = False) -> Iterator[str]:
         """Yield a field, map or group."""
@@ -140,18 +136,15 @@ class _Message:
         optional = "optional " if not self._is_proto3 or field.proto3_optional else ""
         label = "" if in_oneof else LABELS.get(field.label, optional)
         if field.type == pb2.FieldDescriptorProto.TYPE_GROUP and inner is not None:
-            yield f"{label}group {inner.name} = {field.number}{_options_of(field)} {{"
-            yield from _indented(self._inner(inner).body())
-            yield "}"
+            head = f"{label}group {inner.name} = {field.number}{_options_of(field)}"
+            yield from _block(head, self._inner(inner).body())
             return
         yield f"{label}{_type(field)} {field.name} = {field.number}{_options_of(field)};"
 
     def extensions(self, extensions: Sequence[pb2.FieldDescriptorProto]) -> Iterator[str]:
         """Yield extensions, each in a block of its own."""
         for field in extensions:
-            yield f"extend {field.extendee} {{"
-            yield from _indented(self._field(field))
-            yield "}"
+            yield from _block(f"extend {field.extendee}", self._field(field))
 
     def _maybe_own_type(self, field: pb2.FieldDescriptorProto) -> str | None:
         """Return the nested message that is written as this field: a map's entry, or a group."""
@@ -242,6 +235,13 @@ def _ranges(word: str, ranges: list[tuple[int, int]], beyond: int) -> Iterator[s
              for start, end in ranges]  # fmt: skip
     if parts:
         yield f"{word} {', '.join(parts)};"
+
+
+def _block(head: str, lines: Iterator[str]) -> Iterator[str]:
+    """Yield a block in braces."""
+    yield f"{head} {{"
+    yield from _indented(lines)
+    yield "}"
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:

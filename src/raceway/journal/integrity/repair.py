@@ -46,25 +46,16 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
 def _mended(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of everything that must be written to restore the block."""
     head = source.read(PREFIX_SIZE + found.prefix.meta_size, found.position)
-    yield from _mended_prefix(found.position, head[:PREFIX_SIZE])
-    yield from _mended_meta(found, head[PREFIX_SIZE:])
-    yield from _mended_body(source, found)
-
-
-def _mended_prefix(position: int, prefix: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the repaired prefix with its CRC, if it differs."""
+    prefix, meta = head[:PREFIX_SIZE], head[PREFIX_SIZE:]
     fields, (stored,) = prefix[:-_CRC_SIZE], struct.unpack("<I", prefix[-_CRC_SIZE:])
     mended = maybe_mend(fields, stored)
     if mended is not None and crc(fields) != stored:
         # The CRC is computed again, because the flipped bit may have been in the CRC itself.
-        yield position, mended + struct.pack("<I", crc(mended))
-
-
-def _mended_meta(found: FoundBlock, meta: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the repaired metadata, if it differs."""
+        yield found.position, mended + struct.pack("<I", crc(mended))
     mended = maybe_mend(meta, found.prefix.meta_crc)
     if mended is not None and mended != meta:
         yield found.position + PREFIX_SIZE, mended
+    yield from _mended_body(source, found)
 
 
 def _mended_body(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:

@@ -176,10 +176,8 @@ def _bounds(journal: SearchedRows, criteria: Criteria) -> tuple[int, int]:
 
 def _maybe_time(read: Read, position: int, stop: int) -> int | None:
     """Return the time of the first readable row from this position on; None if there is none."""
-    for batch in _read(read, position, stop, ("time_us",)):
-        if batch.num_rows:
-            return int(batch.column("time_us")[0].as_py())
-    return None
+    found = next(filter(len, _read(read, position, stop, ("time_us",))), None)
+    return None if found is None else int(found.column("time_us")[0].as_py())
 
 
 def _read(read: Read, start: int, stop: int, columns: Columns) -> Batches:

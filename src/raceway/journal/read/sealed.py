@@ -159,9 +159,7 @@ class SealedSegment(StoredSegment):
         """
         parts = self._maybe_parts()
         if parts is not None:
-            with self._checked_file(parts.sums) as file:
-                for number in range(len(parts.sums.crcs)):
-                    file.try_stripe(number)
+            self._check_stripes(parts.sums, 0)
 
     # ---- row groups -------------------------------------------------------------------------------------------------
 
@@ -257,7 +255,8 @@ class SealedSegment(StoredSegment):
         metadata = parquet.parse_footer(sums.footer)
         for first, last in parquet.missing_of(metadata):
             self._note_missing(first, last, "lost before the segment was sealed")
-        self._check_footer(sums)
+        # The footer is repaired on disk, where other tools need it; readers here use the copy.
+        self._check_stripes(sums, sums.size - len(sums.footer))
         return _Parts(sums, metadata, self._index(sums, metadata))
 
     def _maybe_remade_sums(self) -> Sums | None:
@@ -283,9 +282,8 @@ class SealedSegment(StoredSegment):
         self._replace(self.path.with_suffix(".sum"), encode_sums(sums), "rebuilt", "missing or damaged")
         return sums
 
-    def _check_footer(self, sums: Sums) -> None:
-        """Repair the footer on disk, which other tools need; readers here use the copy."""
-        begin = sums.size - len(sums.footer)
+    def _check_stripes(self, sums: Sums, begin: int) -> None:
+        """Compare the file from byte `begin` on with its checksums, repairing what can be."""
         with self._checked_file(sums) as file:
             for number in range(begin // STRIPE, len(sums.crcs)):
                 file.try_stripe(number)

@@ -230,10 +230,9 @@ class BlockSegment(StoredSegment):
 def maybe_load_index(files: Files, path: Path) -> Index | None:
     """Load the `.idx` beside a segment; None if it is missing, unreadable or of another segment."""
     try:
-        data = maybe_read_file(files, path.with_suffix(".idx"))
+        index = Index.maybe_decode(maybe_read_file(files, path.with_suffix(".idx")) or b"")
     except OSError:
         return None
-    index = Index.maybe_decode(data) if data else None
     return index if index is not None and index.first == first_of(path) else None
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from raceway import config
-from raceway.journal.contract import Damage
 from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.log import log
-from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import PARQUET, SEGMENT, FolderCatalogue
 from raceway.journal.read.segment import missing
 from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
@@ -43,8 +42,10 @@ class Upkeep:
         outcome = self._sealer.maybe_outcome()
         if outcome is not None:
             _log_outcome(outcome)
-            for damage in _lost_with(outcome):
-                self._damage.add(damage)
+            # Rows that the segment lacked when it was sealed: the Parquet file alone would not show them.
+            for first, last in outcome.missing if outcome.job == "seal" else ():
+                reason = "lost before the segment was sealed"
+                self._damage.add(missing(f"{outcome.name}{PARQUET}", 0, 0, first, last, reason))
             self._catalogue.refresh()
         # Space is freed before a new child needs some.
         self._drop_sealed_blocks()
@@ -102,13 +103,6 @@ class Upkeep:
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
             self._sealer.start("seal", name)
-
-
-def _lost_with(outcome: SealOutcome) -> Iterator[Damage]:
-    """Yield reports of rows that a segment lacked when it was sealed; the Parquet file alone would not show them."""
-    reason = "lost before the segment was sealed"
-    for first, last in outcome.missing if outcome.job == "seal" else ():
-        yield missing(f"{outcome.name}.parquet", 0, 0, first, last, reason)
 
 
 def _log_outcome(outcome: SealOutcome) -> None:
