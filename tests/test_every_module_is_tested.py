@@ -40,7 +40,7 @@ ELSEWHERE = {
     "schema/test_definition.py": "schema/reading",
     "schema/test_json_schema.py": "schema/json_cost schema/json_text",
     "schema/test_protobuf.py": "schema/proto_text schema/protobuf_compatibility",
-    "schema/test_values.py": "schema/avro_values",
+    "schema/test_values.py": "schema/avro_datum",
     "server/test_process.py": "server/bus server/running",
     "server/test_supervising.py": "server/tethered",
     "telemetry/test_exporter.py": "server/exporting",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.schema.effort import STEPS, Compared, Effort, TooIntricateError
+from raceway.schema.effort import STEPS, Comparison, Effort, TooIntricateError
 
 
 def test_a_budget_ends() -> None:
@@ -13,12 +13,21 @@ def test_a_budget_ends() -> None:
         effort.spend()
 
 
+class _Telling(Comparison):
+    """A comparison of texts: those that differ are not compatible."""
+
+    def _compare(self, reader: str, writer: str, path: str) -> list[str]:
+        return [] if reader == writer else ["differs"]
+
+
 def test_a_trial_sees_only_what_is_compatible_around_it() -> None:
-    around = Compared()
-    around.note((1, 2), [])
-    around.note((3, 4), ["differs"])
-    trial = Compared(around)
-    assert trial.maybe_known((1, 2)) == []
-    assert trial.maybe_known((3, 4)) is None, "it may be compatible under the assumptions of the trial"
-    trial.note((5, 6), [])
-    assert around.maybe_known((5, 6)) is None
+    around = _Telling(Effort())
+    same, other = "same", "other"
+    assert around.compare(same, same, "") == []
+    assert around.compare(same, other, "") == ["differs"]
+    trial = _Telling(Effort(), around)
+    assert trial.maybe_known((id(same), id(same))) == []
+    unknown = trial.maybe_known((id(same), id(other)))
+    assert unknown is None, "it may be compatible under the assumptions of the trial"
+    trial.compare(other, other, "")
+    assert around.maybe_known((id(other), id(other))) is None

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from raceway.errors import SchemaInvalidError
-from raceway.schema.json_cost import cost_of
 from raceway.schema.json_schema import JsonSchema
 
 # Far more than anything here should take, far less than a hang.
@@ -145,14 +144,20 @@ def test_alternatives_that_multiply_are_refused_when_registered() -> None:
         schema({"$defs": defs, "$ref": "#/$defs/d39"})
 
 
-def test_ways_that_multiply_from_level_to_level_are_refused_when_registered() -> None:
+def test_ways_that_multiply_from_level_to_level_admit_only_shallow_values() -> None:
+    """Each level of the schema doubles the work of the one above it."""
     document: dict[str, Any] = {"type": "integer"}
     defs: dict[str, Any] = {"d0": document}
     for level in range(1, 40):
         below = {"$ref": f"#/$defs/d{level - 1}"}
         defs[f"d{level}"] = {"allOf": [{"properties": {"a": below}}, {"properties": {"a": below}}]}
-    with pytest.raises(SchemaInvalidError, match="paths reach one value"):
-        schema({"$defs": defs, "$ref": "#/$defs/d39"})
+    began = time.monotonic()
+    multiplied = schema({"$defs": defs, "$ref": "#/$defs/d39"})
+    assert multiplied.maybe_fault(b'{"a": {"a": {}}}') is None
+    found = multiplied.maybe_fault(b'{"a":' * 39 + b"1" + b"}" * 39)
+    assert found is not None
+    assert found.rule == "work"
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_schema_that_grows_with_the_depth_of_the_value_admits_only_shallow_values() -> None:
@@ -173,7 +178,35 @@ def test_an_ordinary_recursive_schema_admits_deep_values() -> None:
     tree = schema({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "value": {"type": "integer"}}})
     deep = b'{"value": 1, "left": ' * 100 + b"{}" + b"}" * 100
     assert tree.maybe_fault(deep) is None
-    assert cost_of({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}).growth == 1
+    assert tree.maybe_fault(b'{"left": ' * 900 + b"{}" + b"}" * 900) is None
+
+
+def test_a_recursive_schema_with_alternatives_admits_deep_values_that_cause_little_work() -> None:
+    """The evaluations are counted exactly: each level has one alternative that leads on."""
+    here, there = {"properties": {"a": {"$ref": "#"}}}, {"properties": {"b": {"$ref": "#"}, "c": {"$ref": "#"}}}
+    either = schema({"anyOf": [{"type": "integer"}, here, there, {"properties": {"c": {"$ref": "#"}}}]})
+    assert either.maybe_fault(b'{"a": ' * 200 + b'{"c": 1, "b": 2}' + b"}" * 200) is None
+
+
+def test_a_value_in_which_every_alternative_applies_at_every_level_is_refused_in_time() -> None:
+    branch = {"items": {"$ref": "#"}}
+    doubled = schema({"anyOf": [{"type": "integer"}, branch, branch]})
+    assert doubled.maybe_fault(b"[[[[1]]]]") is None
+    began = time.process_time()
+    for payload in (b"[" * 60 + b"]" * 60, b"[" + b"[[[1,2],[3]]]," * 200_000 + b"1]"):
+        found = doubled.maybe_fault(payload)
+        assert found is not None
+        assert found.rule == "work"
+    assert time.process_time() - began < PATIENCE_S
+
+
+def test_many_alternatives_for_many_items_are_counted_in_time() -> None:
+    wide = schema({"anyOf": [{"items": {"enum": [f"{n}", [n]]}} for n in range(3000)]})
+    began = time.process_time()
+    found = wide.maybe_fault(json.dumps(["x"] * 100_000).encode())
+    assert found is not None
+    assert found.rule == "work"
+    assert time.process_time() - began < PATIENCE_S
 
 
 @pytest.mark.parametrize("document", [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"not": {"$ref": "#"}}])

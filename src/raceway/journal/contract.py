@@ -11,15 +11,15 @@ thread may call. The journal calls back (`done`, `after_commit`, `pressure`) on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
-import pyarrow as pa
 
 from raceway.config import MIB
 from raceway.errors import RacewayError
+from raceway.journal.format import Batches, Columns
 from raceway.journal.read.index import Index
 from raceway.journal.state import State
 from raceway.model.envelope import Batch
@@ -127,20 +127,15 @@ class Segment(SegmentExtent, Protocol):
     @property
     def damage(self) -> Sequence[Damage]: ...
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop."""
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield rows of `topic` from `offset` on, in offset order, until a limit; at least one row if there is one."""
 
-    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+    def read_control(self, start: int) -> Batches:
         """Yield `kind` and `payload` of rows from `start` on, from those parts of the file that hold control rows."""
 
     def maybe_index(self) -> Index | None:
@@ -157,19 +152,12 @@ class SearchedRows(Protocol):
         """Sequence of the last committed row; -1 if there is none. No reader sees more."""
 
     def first_position(self) -> int: ...
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int | None = None, columns: Columns = None) -> Batches:
         """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield committed rows of `topic` that have an offset, from `offset` on.
 
         Raises TrimmedError if `offset` is below the first one left.

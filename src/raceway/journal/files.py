@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -98,6 +98,16 @@ class Files:
         return found.f_bavail * found.f_frsize, (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
 
 
+@contextlib.contextmanager
+def opened(files: Files, path: Path, *, create: bool = False) -> Iterator[int]:
+    """Open a file for reading and writing; the descriptor is closed in the end."""
+    descriptor = files.open(path, create=create)
+    try:
+        yield descriptor
+    finally:
+        files.close(descriptor)
+
+
 def write_all(files: Files, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
     """Write all buffers, repeating after short writes."""
     rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -127,16 +137,13 @@ def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> N
     """Replace a small file atomically: readers see the old or the new content, also after a power failure."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
-        descriptor = files.open(temporary, create=True)
-        try:
+        with opened(files, temporary, create=True) as descriptor:
             # A crash may have left a longer temporary file.
             files.truncate(descriptor, 0)
             write_all(files, descriptor, [data], 0)
             if sync:
                 # Before the rename: otherwise a power failure could leave the new name on an empty file.
                 files.sync(descriptor)
-        finally:
-            files.close(descriptor)
         files.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -150,13 +157,10 @@ def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> N
 def maybe_read_file(files: Files, path: Path) -> bytes | None:
     """Return the content of a file; None if it does not exist."""
     try:
-        descriptor = files.open_to_read(path)
+        with FileSource(files, path) as source:
+            return source.read(source.size, 0)
     except FileNotFoundError:
         return None
-    try:
-        return read_all(files, descriptor, files.size(descriptor), 0)
-    finally:
-        files.close(descriptor)
 
 
 class Source(Protocol):
@@ -170,7 +174,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class FileSource:
+class FileSource(contextlib.AbstractContextManager["FileSource"]):
     """Open file. Closed when it is no longer referenced, so that a reader may outlive the listing it came from."""
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -183,9 +187,6 @@ class FileSource:
 
     def read(self, size: int, position: int) -> bytes:
         return read_all(self._files, self._open_descriptor(), size, position)
-
-    def __enter__(self) -> FileSource:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

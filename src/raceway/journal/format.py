@@ -18,8 +18,8 @@ equal ones, and where each run ends. RAMP is RUNS with the row's number added: d
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -83,7 +83,13 @@ SCHEMA = pa.schema(
 )
 
 
-def chosen_schema(columns: Sequence[str] | None) -> pa.Schema:
+# Names of columns of SCHEMA; None means all.
+Columns: TypeAlias = Sequence[str] | None
+# Rows, in batches of bounded size.
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+
+def chosen_schema(columns: Columns) -> pa.Schema:
     """Return SCHEMA, or its `columns` in the order given. Raises KeyError for an unknown name."""
     return SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
 

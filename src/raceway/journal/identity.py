@@ -86,6 +86,13 @@ def write_identity(files: Files, folder: Path, identity: Identity) -> None:
     write_file(files, folder / NAME, msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
 
 
+def maybe_marker(files: Files, folder: Path) -> bytes | None:
+    """Return the marker of the journal's blocks; None if neither `identity` nor a segment has it."""
+    identity = maybe_read_identity(files, folder)
+    blocks = sorted(folder.glob("segment-*.blocks"))
+    return identity.marker_bytes if identity else maybe_find_marker(files, blocks)
+
+
 def maybe_find_marker(files: Files, segments: Iterable[Path]) -> bytes | None:
     """Return the marker at the beginning of the first segment that has a good prefix there; None if there is none."""
     for path in segments:

@@ -22,7 +22,7 @@ from raceway.journal.integrity.recovery import recover
 from raceway.journal.lock import FolderLock
 from raceway.journal.log import log
 from raceway.journal.read.catalogue import FolderCatalogue
-from raceway.journal.read.reading import CatalogueReading
+from raceway.journal.read.reading import JournalReading
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import OpenBlock
@@ -34,7 +34,7 @@ from raceway.journal.write.watch import Watch
 from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
 
 
-class LocalJournal(Intake, CatalogueReading):
+class LocalJournal(Intake, JournalReading):
     """Rows in the files of one folder. Raises LockedError if another process holds it."""
 
     _catalogue: FolderCatalogue
@@ -125,10 +125,10 @@ class LocalJournal(Intake, CatalogueReading):
             last_sync_us=writer.last_sync_us,
             slowest_sync_us=writer.slowest_sync_us,
             refusals=self._refusals,
-            repairs=damage.repairs,
-            quarantined_rows=damage.quarantined_rows,
-            missing_rows=damage.missing_rows,
-            bytes_cut=damage.bytes_cut,
+            repairs=damage.totals["repaired"],
+            quarantined_rows=damage.totals["quarantined"],
+            missing_rows=damage.totals["missing"],
+            bytes_cut=damage.totals["cut"],
             moved_cursors=len(self.state.section(MOVED)),
             damage=tuple(damage.reports),
         )
@@ -170,12 +170,8 @@ class LocalJournal(Intake, CatalogueReading):
     def _take_outcomes(self) -> None:
         """Handle all outcomes delivered so far."""
         # Several outcomes may have been delivered before the first posted call runs.
-        while True:
-            try:
-                outcome = self._outcomes.get_nowait()
-            except queue.Empty:
-                return
-            self._take(outcome)
+        while not self._outcomes.empty():
+            self._take(self._outcomes.get_nowait())
 
     def _take(self, outcome: Outcome) -> None:
         """Handle one outcome on the owner thread."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Self
 
 from raceway.errors import LockedError
 from raceway.journal.files import Files
@@ -22,7 +21,7 @@ _FILES = Files()
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
 
-class FolderLock:
+class FolderLock(AbstractContextManager["FolderLock"]):
     """Lock held from construction until `release`, or to the end of a `with` block. Raises LockedError if it is held
     already, also by this process."""
 
@@ -41,9 +40,6 @@ class FolderLock:
         with suppress(OSError):  # a full disk: the lock counts, the process id in it is only informative
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -17,7 +17,7 @@ from raceway.journal.format import MARKER_SIZE
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.read.catalogue import Catalogue, segment_path
 from raceway.journal.read.index import Index
-from raceway.journal.read.reading import CatalogueReading
+from raceway.journal.read.reading import JournalReading
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.state import State
 from raceway.journal.write.block import Frame, OpenBlock
@@ -52,7 +52,7 @@ class _MemorySource:
         self._frames.clear()
 
 
-class MemoryJournal(Intake, CatalogueReading):
+class MemoryJournal(Intake, JournalReading):
     """Rows in memory, lost with the process."""
 
     def __init__(self, settings: config.JournalSettings, post: Post, clock: Callable[[], int]) -> None:
@@ -117,12 +117,8 @@ class MemoryJournal(Intake, CatalogueReading):
             self._begin(frame.first)
         # Bytes first, then the index, then `committed`: a reader in another thread sees only rows that are
         # complete.
-        position = self._newest.size
         self._newest.append(frame)
-        self._index.add(
-            position, frame.first, frame.rows, frame.spans,
-            covered=self._newest.size, time_us=frame.time_us, control=frame.has_control,
-        )  # fmt: skip
+        frame.add_to(self._index)
         self._blocks += 1
         self._rows += frame.rows
         self._last = frame.last

@@ -8,8 +8,8 @@ verifies on reading: they take the place of `.sum` if that is lost.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from raceway.config import MIB
 from raceway.errors import JournalError
-from raceway.journal.format import SCHEMA
+from raceway.journal.format import SCHEMA, Columns
 from raceway.journal.integrity.stripes import PARQUET_MAGIC, CheckedFile
 from raceway.journal.read.index import Index
 
@@ -72,7 +72,7 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, int]:
     return batch, size
 
 
-class ParquetSink:
+class ParquetSink(AbstractContextManager["ParquetSink"]):
     """Writes row groups of SCHEMA and keeps the index of what was written. Sequences must rise.
 
     A context manager: left without `finish`, it closes the file, whose content is then unusable.
@@ -94,7 +94,7 @@ class ParquetSink:
     def write(self, group: pa.Table) -> None:
         """Write a table as one row group and add it to the index."""
         if not self._sparse:
-            self.missing += _gaps(group["sequence"], self._next)
+            self.missing += gaps(group["sequence"], self._next)
         self._next = group["sequence"][-1].as_py() + 1
         # Given explicitly: by default pyarrow would split a table into groups of its own choice.
         self._writer.write_table(group, row_group_size=group.num_rows)
@@ -111,9 +111,6 @@ class ParquetSink:
             self._writer.add_key_value_metadata({_MISSING_KEY: msgspec.json.encode(self.missing).decode()})
         self._writer.close()
 
-    def __enter__(self) -> ParquetSink:
-        return self
-
     def __exit__(self, *_: object) -> None:
         if self._writer.is_open:
             with suppress(OSError):
@@ -126,16 +123,16 @@ def missing_of(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
     return msgspec.json.decode(found, type=list[tuple[int, int]]) if found else []
 
 
-def _gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
+def gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
     """Return the ranges left out from `expected` to the last of these rising sequences."""
     first, last = sequences[0].as_py(), sequences[-1].as_py()
-    gaps = [(expected, first - 1)] if first > expected else []
+    found = [(expected, first - 1)] if first > expected else []
     # Dense, as nearly always: no need to look at each one.
     if last - first + 1 == len(sequences):
-        return gaps
+        return found
     steps = pc.pairwise_diff(sequences.combine_chunks())
     behind = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
-    return gaps + [(sequences[at - 1].as_py() + 1, sequences[at].as_py() - 1) for at in behind]
+    return found + [(sequences[at - 1].as_py() + 1, sequences[at].as_py() - 1) for at in behind]
 
 
 # ---- index ----------------------------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.Pa
         yield parquet
 
 
-def read_group(file: pq.ParquetFile, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+def read_group(file: pq.ParquetFile, number: int, columns: Columns = None) -> pa.Table:
     """Read one row group and verify its page checksums. Raises JournalError if it is damaged."""
     try:
         return file.read_row_group(number, columns=columns, use_threads=False)

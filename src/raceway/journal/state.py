@@ -36,30 +36,29 @@ class _Snapshot(msgspec.Struct, forbid_unknown_fields=False):
 _snapshot_decoder = msgspec.json.Decoder(_Snapshot)
 
 
-class State:
+class State(msgspec.Struct, eq=False):
     """State of the journal and the bus. Changed through `Journal.set_state` and `Journal.append` only."""
 
-    def __init__(self) -> None:
-        self.next_offsets: dict[str, int] = {}
-        # Next offset of a topic that is not in `next_offsets`: above 0 once rows of unknown topics were lost.
-        self.unseen = 0
-        self.time_us = 0
-        self._sections: dict[str, dict[str, Any]] = {}
+    next_offsets: dict[str, int] = {}
+    # Next offset of a topic that is not in `next_offsets`: above 0 once rows of unknown topics were lost.
+    unseen: int = 0
+    time_us: int = 0
+    sections: dict[str, dict[str, Any]] = {}
 
     def get(self, section: str, key: str) -> Any | None:
         """Return a value; None if it is not set."""
-        return self._sections.get(section, {}).get(key)
+        return self.sections.get(section, {}).get(key)
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return all keys of a section; empty if there are none. Do not change the mapping."""
-        return self._sections.get(name, {})
+        return self.sections.get(name, {})
 
     def put(self, section: str, key: str, value: Any | None) -> None:
         """Apply one control row."""
         if value is not None:
-            self._sections.setdefault(section, {})[key] = value
-        elif section in self._sections:
-            self._sections[section].pop(key, None)
+            self.sections.setdefault(section, {})[key] = value
+        elif section in self.sections:
+            self.sections[section].pop(key, None)
 
     def next_offset(self, topic: str) -> int:
         """Return the offset that the next row of a topic will get."""
@@ -82,7 +81,7 @@ class State:
     def encode_snapshot(self, sequence: int, source: str) -> bytes:
         """Return the content of `state-<sequence>`: the sum of all rows up to and including `sequence`."""
         return checksum.protect(
-            _encode(_Snapshot(VERSION, sequence, self.time_us, source, self.next_offsets, self._sections, self.unseen))
+            _encode(_Snapshot(VERSION, sequence, self.time_us, source, self.next_offsets, self.sections, self.unseen))
         )
 
 
@@ -108,7 +107,5 @@ def maybe_decode_snapshot(data: bytes) -> tuple[int, str, State] | None:
     # An unknown version counts as damaged: the state is then summed up from an older snapshot or from the rows.
     if snapshot.version != VERSION:
         return None
-    state = State()
-    state.next_offsets, state.time_us, state._sections = snapshot.offsets, snapshot.time_us, snapshot.sections
-    state.unseen = snapshot.unseen
+    state = State(snapshot.offsets, snapshot.unseen, snapshot.time_us, snapshot.sections)
     return snapshot.sequence, snapshot.source, state

@@ -11,9 +11,8 @@ from typing import ClassVar
 
 from raceway.model.schemas import SchemaType
 from raceway.schema.avro_compatibility import refusals
-from raceway.schema.avro_datum import maybe_fault
+from raceway.schema.avro_datum import json_of, maybe_fault
 from raceway.schema.avro_reader import read_schema
-from raceway.schema.avro_values import json_of
 from raceway.schema.definition import Definition, Fault, Resolved
 from raceway.schema.json_text import canonical_json, document_of
 

@@ -12,7 +12,7 @@ unions      every branch of the writer can be read; of a reader's union, by at l
 from __future__ import annotations
 
 from raceway.schema.avro_nodes import Node
-from raceway.schema.effort import Compared, Effort, TooIntricateError
+from raceway.schema.effort import Comparison, Effort, TooIntricateError
 
 # Reader's type to the writer's types it can also read.
 PROMOTIONS = {
@@ -27,28 +27,13 @@ PROMOTIONS = {
 def refusals(reader: Node, writer: Node) -> list[str]:
     """List why `reader` cannot read what was written with `writer`; empty if it can."""
     try:
-        return _AvroComparison(Effort(), Compared()).compare(reader, writer, "")
+        return _AvroComparison(Effort()).compare(reader, writer, "")
     except (TooIntricateError, RecursionError):
         return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
-class _AvroComparison:
+class _AvroComparison(Comparison):
     """A comparison of two schemas, with a step budget."""
-
-    def __init__(self, effort: Effort, compared: Compared) -> None:
-        self._effort, self._compared = effort, compared
-
-    def compare(self, reader: Node, writer: Node, path: str) -> list[str]:
-        """Compare two nodes, each pair once."""
-        self._effort.spend()
-        pair = (id(reader), id(writer))
-        found = self._compared.maybe_known(pair)
-        if found is None:
-            # Assumed compatible while it is compared: a recursive schema meets the same pair again.
-            self._compared.note(pair, [])
-            found = self._compare(reader, writer, path)
-            self._compared.note(pair, found)
-        return found
 
     def _compare(self, reader: Node, writer: Node, path: str) -> list[str]:
         """Compare two nodes that were not compared before."""
@@ -81,7 +66,7 @@ class _AvroComparison:
     def _into_union(self, reader: Node, writer: Node, path: str) -> list[str]:
         """Find a branch of the reader's union that reads the writer's type."""
         for branch in reader.branches:
-            if not _AvroComparison(self._effort, Compared(self._compared)).compare(branch, writer, ""):
+            if not _AvroComparison(self._effort, self).compare(branch, writer, ""):
                 return []
         return [f"{path or '/'}: no branch of the reader's union reads {writer.label}"]
 

@@ -1,18 +1,22 @@
-"""Validation of a payload against an Avro schema. Three forms are accepted:
+"""Validation of a payload against an Avro schema, and its conversion to JSON. Three forms are accepted:
 
     one datum in binary encoding, without trailing bytes
     an object container file whose own schema the registered one can read
     JSON: Avro's JSON encoding, or plain values (without the branch names of unions), as many clients send
 
-Values are skipped, not built. Depth and number of steps are bounded: every step but those for types without bytes
-advances in the payload. Such types are refused as array items, but a record may have thousands of fields of them, and
-records made of such records many more, so fields are counted too.
+Validation skips values and builds none. Depth and number of steps are bounded: every step but those for types without
+bytes advances in the payload. Such types are refused as array items, but a record may have thousands of fields of them,
+and records made of such records many more, so fields are counted too.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.avro_compatibility import refusals
@@ -29,9 +33,12 @@ SPARE_STEPS = 2_000_000
 # Avro 1.12, "Object Container Files": magic, metadata map, 16-byte sync marker, then blocks.
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
+_METADATA = Node("map", items=Node("bytes"))
 # Limit of all decompressed blocks of one payload, against decompression bombs.
 UNFOLDED_BYTES = 16 * 1024 * 1024
+# Avro 1.12, "Primitive Types": IEEE 754, little-endian.
 WIDTHS = {"float": 4, "double": 8}
+_FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 # First bytes of a JSON text (RFC 8259, 2 and 3).
 JSON_BEGINNINGS = b'{["-0123456789ntf \t\r\n'
 
@@ -77,6 +84,33 @@ def _check_binary(node: Node, payload: bytes) -> None:
     end = Steps(payload).step(node, 0, 0)
     if end != len(payload):
         raise WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
+
+
+def json_of(node: Node, payload: bytes) -> str:
+    """Decode a payload in which no fault was found, in any of the three forms, to JSON.
+
+    A union's value stands alone, without the name of its branch; bytes are characters 0 to 255, as in Avro's JSON
+    encoding; NaN and infinity, which JSON lacks (RFC 8259, 6), are null. A container file is the list of its datums.
+    """
+    if payload.startswith(MAGIC):
+        try:
+            values = [value for block in container_blocks(node, payload) for value in _values(*block)]
+            return msgspec.json.encode(values).decode()
+        except WrongError:
+            pass  # a binary datum that happens to begin with the magic bytes of a file
+    try:
+        value, end = Values(payload).read(node, 0, 0)
+    except WrongError:
+        return payload.decode()
+    return msgspec.json.encode(value).decode() if end == len(payload) else payload.decode()
+
+
+def _values(node: Node, data: bytes, count: int) -> Iterator[Any]:
+    """Yield the datums of a block."""
+    values, at = Values(data), 0
+    for _ in range(count):
+        value, at = values.read(node, at, 0)
+        yield value
 
 
 class Steps:
@@ -209,6 +243,64 @@ class Steps:
         return count, at
 
 
+class Values(Steps):
+    """Decoder of datums. Each method returns the value and the position after it, or raises WrongError."""
+
+    def read(self, node: Node, at: int, depth: int) -> tuple[Any, int]:
+        """Decode one datum."""
+        kind = node.kind
+        if kind == "record":
+            return self._read_record(node, at, depth + 1)
+        if kind == "union":
+            return self.read(*self.branch(node, at), depth)
+        if kind == "array" or kind == "map":
+            return self._read_items(node, at, depth + 1)
+        return self._read_plain(node, at, self.step(node, at, depth))
+
+    def _read_plain(self, node: Node, at: int, end: int) -> tuple[Any, int]:
+        """Decode a value without parts that was already validated."""
+        kind = node.kind
+        if kind == "int" or kind == "long":
+            return self.number(at)[0], end
+        if kind == "string":
+            return self._data[self.number(at)[1] : end].decode(), end
+        if kind == "bytes" or kind == "fixed":
+            start = at if kind == "fixed" else self.number(at)[1]
+            return self._data[start:end].decode("latin-1"), end
+        if kind == "enum":
+            return list(node.symbols)[self.number(at)[0]], end
+        if kind == "boolean":
+            return self._data[at] == 1, end
+        return (_FLOATS[kind].unpack_from(self._data, at)[0] if kind in _FLOATS else None), end
+
+    def _read_record(self, node: Node, at: int, depth: int) -> tuple[dict[str, Any], int]:
+        """Decode a record."""
+        if depth > MAX_DEPTH:
+            raise WrongError("nesting", f"nested deeper than {MAX_DEPTH} levels")
+        found: dict[str, Any] = {}
+        for field in node.fields:
+            found[field.name], at = self.read(field.node, at, depth)
+        return found, at
+
+    def _read_items(self, node: Node, at: int, depth: int) -> tuple[Any, int]:
+        """Decode an array or map."""
+        assert node.items is not None
+        if depth > MAX_DEPTH:
+            raise WrongError("nesting", f"nested deeper than {MAX_DEPTH} levels")
+        names: list[str] = []
+        values: list[Any] = []
+        while True:
+            count, at = self.count(at)
+            if count == 0:
+                return (dict(zip(names, values, strict=True)) if node.kind == "map" else values), at
+            for _ in range(count):
+                if node.kind == "map":
+                    start, at = self.number(at)[1], self.text("string", at)
+                    names.append(self._data[start:at].decode())
+                value, at = self.read(node.items, at, depth)
+                values.append(value)
+
+
 # ---- container files ------------------------------------------------------------------------------------------------
 
 
@@ -220,17 +312,17 @@ def _check_container(node: Node, payload: bytes) -> None:
 
 def container_blocks(node: Node, payload: bytes, spare: int = SPARE_STEPS) -> Iterator[tuple[Node, bytes, int]]:
     """Yield the file's own schema (readable by `node`), the bytes of each valid block, and its number of datums."""
-    metadata, at = _metadata(payload)
+    metadata, at = Values(payload).read(_METADATA, len(MAGIC), 0)
     try:
-        written = read_schema(document_of(metadata.get(b"avro.schema", b"")))
+        written = read_schema(document_of(metadata.get("avro.schema", "").encode("latin-1")))
     except SchemaInvalidError as error:
         raise WrongError("container", f"invalid schema in the container file: {error}") from None
     if reasons := refusals(node, written):
         raise WrongError("container", f"the schema of the container file is not compatible: {reasons[0]}")
     # Avro 1.12, "Required Codecs": null and deflate. Optional ones would need further libraries.
-    codec = metadata.get(b"avro.codec", b"null")
-    if codec not in (b"null", b"deflate"):
-        raise WrongError("container", f"unsupported codec {codec.decode('utf-8', 'replace')!r}: use null or deflate")
+    codec = metadata.get("avro.codec", "null")
+    if codec not in ("null", "deflate"):
+        raise WrongError("container", f"unsupported codec {codec!r}: use null or deflate")
     steps, sync, at = Steps(payload, spare), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
     room, spare = UNFOLDED_BYTES, steps.spare
     while at < len(payload):
@@ -240,7 +332,7 @@ def container_blocks(node: Node, payload: bytes, spare: int = SPARE_STEPS) -> It
         if size < 0 or payload[end - SYNC_BYTES : end] != sync:
             raise WrongError("container", "a block does not end with the sync marker")
         block, at = payload[at : at + size], end
-        data = _inflated(block, room) if codec == b"deflate" else block
+        data = _inflated(block, room) if codec == "deflate" else block
         room -= len(data)
         spare = _check_block(written, data, count, spare)
         yield written, data, count
@@ -256,22 +348,6 @@ def _check_block(node: Node, data: bytes, count: int, spare: int) -> int:
     if at != len(data):
         raise WrongError("container", "a block has trailing bytes after its datums")
     return steps.spare
-
-
-def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:
-    """Return the file's metadata, a map of bytes, and the position after it."""
-    found: dict[bytes, bytes] = {}
-    steps, at = Steps(payload), len(MAGIC)
-    while True:
-        count, at = steps.count(at)
-        if count == 0:
-            return found, at
-        for _ in range(count):
-            size, start = steps.number(at)
-            key_end = steps.text("bytes", at)
-            value_size, value_start = steps.number(key_end)
-            at = steps.text("bytes", key_end)
-            found[payload[start : start + size]] = payload[value_start : value_start + value_size]
 
 
 def _inflated(block: bytes, limit: int) -> bytes:

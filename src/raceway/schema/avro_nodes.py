@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "error", "enum", "fixed")
 
 
-class Field:
+class Field(NamedTuple):
     """A field of a record."""
 
-    __slots__ = ("aliases", "has_default", "name", "node")
+    name: str
+    node: Node
+    aliases: tuple[str, ...]
+    has_default: bool
 
-    def __init__(self, name: str, node: Node, aliases: tuple[str, ...], has_default: bool) -> None:
-        self.name, self.node, self.aliases, self.has_default = name, node, aliases, has_default
 
-
-class Node:
+class Node(msgspec.Struct, eq=False):
     """A type. `items` is the item type of an array, or the value type of a map."""
 
-    __slots__ = ("aliases", "branches", "default_symbol", "fields", "items", "kind", "name", "size", "symbols")
-
-    def __init__(
-        self,
-        kind: str,
-        *,
-        name: str = "",
-        aliases: tuple[str, ...] = (),
-        items: Node | None = None,
-        branches: list[Node] | None = None,
-    ) -> None:
-        self.kind, self.name, self.aliases, self.items = kind, name, aliases, items
-        self.branches: list[Node] = branches or []
-        self.fields: list[Field] = []
-        # An ordered set: the position is the binary encoding, and symbols are looked up by name.
-        self.symbols: dict[str, None] = {}
-        self.default_symbol: str | None = None
-        self.size = 0
+    kind: str
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    items: Node | None = None
+    branches: list[Node] = []
+    fields: list[Field] = []
+    # An ordered set: the position is the binary encoding, and symbols are looked up by name.
+    symbols: dict[str, None] = {}
+    default_symbol: str | None = None
+    size: int = 0
 
     @property
     def label(self) -> str:

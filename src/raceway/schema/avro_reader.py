@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from raceway.errors import SchemaInvalidError
@@ -148,25 +149,15 @@ def _full_name(document: dict[str, Any], namespace: str, path: str) -> str:
 def _weightless_records(root: Node) -> set[int]:
     """Return the records whose datums take no bytes. Raises SchemaInvalidError for a record that contains itself
     without an array, map or union between."""
-    # Iterative: each of thousands of records may be made of the previous one.
+    records = {id(node): node for node in root.everything() if node.kind == "record"}
+    below = {at: [id(field.node) for field in node.fields if id(field.node) in records] for at, node in records.items()}
     weightless: set[int] = set()
-    open_records: set[int] = set()
-    closed: set[int] = set()
-    waiting = [node for node in root.everything() if node.kind == "record"]
-    while waiting:
-        record = waiting[-1]
-        below = [field.node for field in record.fields if field.node.kind == "record" and id(field.node) not in closed]
-        if id(record) in closed or not below:
-            waiting.pop()
-            open_records.discard(id(record))
-            closed.add(id(record))
-            if all(_is_weightless(field.node, weightless) for field in record.fields):
-                weightless.add(id(record))
-            continue
-        open_records.add(id(record))
-        if any(id(node) in open_records for node in below):
-            raise SchemaInvalidError("definition", "a record contains itself, so every datum would be infinite")
-        waiting += below
+    try:
+        for at in TopologicalSorter(below).static_order():
+            if all(_is_weightless(field.node, weightless) for field in records[at].fields):
+                weightless.add(at)
+    except CycleError:
+        raise SchemaInvalidError("definition", "a record contains itself, so every datum would be infinite") from None
     return weightless
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.definition import Resolved
+from raceway.schema.json_refs import walk
 from raceway.schema.json_text import document_of
 
 DEFINITIONS = "$defs"
@@ -27,7 +28,8 @@ def bundled(document: Any, references: Resolved) -> Any:
     entries: dict[str, Any] = {}
     for each in references:
         used = document_of(each.definition)
-        _refuse_dynamic(used, each.name)
+        for key in (key for node in walk(used) for key in _DYNAMIC if key in node):
+            raise SchemaInvalidError("references", f"{each.name!r} uses {key}, not supported in a referenced schema")
         entries[_entry(each.name)] = _joined(used, _Names(used, places, places[each.name]), is_root=True)
     own = _joined(document, _Names(document, places, ""), is_root=False)
     return own | {DEFINITIONS: {**own.get(DEFINITIONS, {}), **entries}}
@@ -90,19 +92,6 @@ def _anchors(node: Any, path: str) -> list[tuple[str, str]]:
         for place, value in enumerate(node):
             found += _anchors(value, f"{path}/{place}")
     return found
-
-
-def _refuse_dynamic(node: Any, name: str) -> None:
-    """Refuse dynamic references in a referenced schema."""
-    if isinstance(node, dict):
-        for key in _DYNAMIC:
-            if key in node:
-                raise SchemaInvalidError("references", f"{name!r} uses {key}, not supported in a referenced schema")
-        for value in node.values():
-            _refuse_dynamic(value, name)
-    elif isinstance(node, list):
-        for value in node:
-            _refuse_dynamic(value, name)
 
 
 def _against(base: str, name: str) -> str:

@@ -14,10 +14,11 @@ keyword of the reader must be no narrower than the writer's; where that cannot b
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import ge, le
 from typing import Any
 
-from raceway.schema.effort import Compared, Effort, TooIntricateError
-from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References
+from raceway.schema.effort import Comparison, Effort, TooIntricateError
+from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References, walk
 from raceway.schema.json_text import canonical_json
 
 # Reasons reported at most.
@@ -29,16 +30,8 @@ STRUCTURAL = {
 }  # fmt: skip
 # JSON Schema Validation 2020-12, 6.2 to 6.5. Each tells whether the reader's limit is no narrower.
 NUMERIC_LIMITS: dict[str, Callable[[Any, Any], bool]] = {
-    "minimum": lambda reader, writer: reader <= writer,
-    "exclusiveMinimum": lambda reader, writer: reader <= writer,
-    "minLength": lambda reader, writer: reader <= writer,
-    "minItems": lambda reader, writer: reader <= writer,
-    "minProperties": lambda reader, writer: reader <= writer,
-    "maximum": lambda reader, writer: reader >= writer,
-    "exclusiveMaximum": lambda reader, writer: reader >= writer,
-    "maxLength": lambda reader, writer: reader >= writer,
-    "maxItems": lambda reader, writer: reader >= writer,
-    "maxProperties": lambda reader, writer: reader >= writer,
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), le),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), ge),
     "multipleOf": lambda reader, writer: isinstance(reader, int) and isinstance(writer, int) and writer % reader == 0,
 }
 # Keywords that apply to one type of value only (Validation, 6): irrelevant if the writer never writes that type.
@@ -57,31 +50,27 @@ def refusals(reader: Any, writer: Any) -> list[str]:
     if _equal(reader, writer):
         return []
     try:
-        comparison = _JsonComparison(References(reader), References(writer), Effort(), Compared())
+        comparison = _JsonComparison(References(reader), References(writer), Effort())
         return comparison.compare(reader, writer, "")[:MAX_REASONS]
     except (TooIntricateError, RecursionError):
         return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
-class _JsonComparison:
+class _JsonComparison(Comparison):
     """A comparison of two schemas, with a step budget."""
 
-    def __init__(self, reader: References, writer: References, effort: Effort, compared: Compared) -> None:
-        self._reader, self._writer, self._effort, self._compared = reader, writer, effort, compared
+    def __init__(
+        self, reader: References, writer: References, effort: Effort, around: _JsonComparison | None = None
+    ) -> None:
+        super().__init__(effort, around)
+        self._reader, self._writer = reader, writer
         self._kept: list[Any] = []
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[str]:
-        """Compare two schemas, each pair once."""
-        self._effort.spend()
+        """Compare two schemas, with their references followed."""
         reader, writer = self._reader.resolved(reader), self._writer.resolved(writer)
-        pair = (id(reader), id(writer))
-        found = self._compared.maybe_known(pair)
-        if found is None:
-            self._compared.note(pair, [])
-            self._kept += (reader, writer)  # keeps both alive: an id is unique only while its object lives
-            found = self._compare(reader, writer, path)
-            self._compared.note(pair, found)
-        return found
+        self._kept += (reader, writer)  # keeps both alive: an id is unique only while its object lives
+        return super().compare(reader, writer, path)
 
     def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:
         """Compare two schemas that were not compared before."""
@@ -103,7 +92,8 @@ class _JsonComparison:
             found += rule(reader, writer, path)
         found += _values(reader, writer, here)
         for keyword in reader.keys() - STRUCTURAL - ANNOTATIONS:
-            if not _is_beside_the_point(keyword, kinds):
+            # Irrelevant if it applies only to types that the writer never writes.
+            if not any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items()):
                 found += _keyword(keyword, reader, writer, here)
         return found
 
@@ -132,7 +122,9 @@ class _JsonComparison:
                 found += self._unwritten(ours[name], writer, at)
             elif name not in required_there:
                 found.append(f"{at}: required, and the writer does not declare it")
-        return found + self._rest(reader, writer, path)
+        if _equal(reader.get("patternProperties"), writer.get("patternProperties")):
+            writer = {**writer, "patternProperties": {}}
+        return found + self._unwritten(reader.get("additionalProperties", True), writer, f"{path}/*")
 
     def _undeclared(self, reader: dict[str, Any], theirs: Any, at: str) -> list[str]:
         """Compare an optional member that only the writer declares with what the reader accepts of others."""
@@ -145,15 +137,11 @@ class _JsonComparison:
         return self.compare(rest, theirs, at)
 
     def _unwritten(self, ours: Any, writer: dict[str, Any], at: str) -> list[str]:
-        """Compare an optional member that only the reader declares with what the writer may write as another."""
-        return [reason for rest in _other_members(writer) for reason in self.compare(ours, rest, at)]
-
-    def _rest(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
-        """Compare members that neither declares, as far as the writer describes them."""
-        ours = reader.get("additionalProperties", True)
-        if _equal(reader.get("patternProperties"), writer.get("patternProperties")):
-            writer = {**writer, "patternProperties": {}}
-        return [reason for theirs in _other_members(writer) for reason in self.compare(ours, theirs, f"{path}/*")]
+        """Compare what the reader accepts as a member with what the writer may write as one that it does not
+        declare."""
+        rest = writer.get("additionalProperties")
+        others = [*_table(writer, "patternProperties").values(), *([rest] if isinstance(rest, dict) else [])]
+        return [reason for theirs in others for reason in self.compare(ours, theirs, at)]
 
     # ---- items -------------------------------------------------------------------------------------------------------
 
@@ -203,14 +191,13 @@ class _JsonComparison:
     def _same(self, ours: list[Any], theirs: list[Any]) -> bool:
         """Report whether the alternatives are equal, in order, including what they refer to."""
         return ours == theirs and all(
-            self._reads(a, b) and _JsonComparison(self._writer, self._reader, self._effort, Compared())._reads(b, a)
+            self._reads(a, b) and _JsonComparison(self._writer, self._reader, self._effort)._reads(b, a)
             for a, b in zip(ours, theirs, strict=True)
         )
 
     def _reads(self, reader: Any, writer: Any) -> bool:
         """Compare on trial."""
-        trial = _JsonComparison(self._reader, self._writer, self._effort, Compared(self._compared))
-        return not trial.compare(reader, writer, "")
+        return not _JsonComparison(self._reader, self._writer, self._effort, self).compare(reader, writer, "")
 
 
 # ---- keywords -------------------------------------------------------------------------------------------------------
@@ -263,12 +250,10 @@ def _keyword(keyword: str, reader: dict[str, Any], writer: dict[str, Any], here:
     return [f"{here}: `{keyword}` may be narrower than the writer's"]
 
 
-def _is_beside_the_point(keyword: str, kinds: set[str]) -> bool:
-    """Report whether the keyword applies only to types that the writer never writes."""
-    return any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items())
-
-
-ALL_KINDS = {"null", "boolean", "object", "array", "string", "number"}
+_KINDS = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object",
+}  # fmt: skip
+ALL_KINDS = set(_KINDS.values())
 
 
 def _kinds(node: Any) -> set[str]:
@@ -295,13 +280,7 @@ def _is_of(value: Any, names: set[str]) -> bool:
 
 def _kind_of(value: Any) -> str:
     """The JSON type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, (int, float)):
-        return "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+    return _KINDS[type(value)]
 
 
 def _sequence(node: dict[str, Any]) -> tuple[list[Any], Any]:
@@ -317,12 +296,6 @@ def _table(node: dict[str, Any], key: str) -> dict[str, Any]:
     """A member that is an object, otherwise empty."""
     found = node.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def _other_members(node: dict[str, Any]) -> list[Any]:
-    """Return the schemas of members not declared by name, as far as there are any."""
-    rest = node.get("additionalProperties")
-    return [*_table(node, "patternProperties").values(), *([rest] if isinstance(rest, dict) else [])]
 
 
 def _names(node: dict[str, Any]) -> set[str]:
@@ -371,9 +344,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 def _holds_reference(node: Any) -> bool:
     """Report whether a schema contains a reference: equal text may still refer to something that changed."""
-    if isinstance(node, dict):
-        return any(key in REFERENCES or _holds_reference(value) for key, value in node.items())
-    return isinstance(node, list) and any(map(_holds_reference, node))
+    return any(key in each for each in walk(node) for key in REFERENCES)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+_escape = re.compile(b"%([0-9A-Fa-f]{2})")
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # Drafts in which all keywords beside `$ref` are ignored (draft-07 Core, 8.3).
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
@@ -104,7 +106,9 @@ def _pointed(node: Any, pointer: str) -> Any | None:
     if not pointer.startswith("/"):
         return None
     for part in pointer[1:].split("/"):
-        name = _unescaped(part)
+        # RFC 6901, 6: percent escapes first; 4: then `~1` before `~0`, so that `~01` becomes `~1`.
+        raw = _escape.sub(lambda match: bytes.fromhex(match[1].decode()), part.encode())
+        name = raw.decode("utf-8", "replace").replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and name in node:
             node = node[name]
         elif isinstance(node, list) and name.isdecimal() and len(name) < 10 and int(name) < len(node):
@@ -112,19 +116,3 @@ def _pointed(node: Any, pointer: str) -> Any | None:
         else:
             return None
     return node
-
-
-def _unescaped(part: str) -> str:
-    """Decode a reference token: percent escapes (RFC 6901, 6), then `~1` and `~0`."""
-    if "%" in part:
-        raw = part.encode()
-        pieces = raw.split(b"%")
-        decoded = pieces[0]
-        for piece in pieces[1:]:
-            try:
-                decoded += bytes((int(piece[:2], 16),)) + piece[2:]
-            except ValueError:
-                decoded += b"%" + piece
-        part = decoded.decode("utf-8", "replace")
-    # RFC 6901, 4: `~1` first, so that `~01` becomes `~1`.
-    return part.replace("~1", "/").replace("~0", "~")

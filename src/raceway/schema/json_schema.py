@@ -13,7 +13,7 @@ from raceway.model.schemas import SchemaType
 from raceway.schema.definition import Definition, Fault, Resolved
 from raceway.schema.json_bundle import bundled
 from raceway.schema.json_compatibility import refusals
-from raceway.schema.json_cost import cost_of
+from raceway.schema.json_cost import Cost
 from raceway.schema.json_refs import walk
 from raceway.schema.json_text import canonical_json, decode_json, document_of
 
@@ -37,7 +37,7 @@ class JsonSchema(Definition):
             raise SchemaInvalidError("definition", "not a JSON Schema: it must be an object, true or false")
         self.document = bundled(self._own, references)
         self._validator = _compile(self.document)
-        self._cost = cost_of(self.document)
+        self._cost = Cost(self.document)
 
     @property
     def canonical(self) -> bytes:
@@ -50,7 +50,7 @@ class JsonSchema(Definition):
             value = decode_json(payload)
         except ValueError as error:
             return Fault("", "json", f"is not JSON: {error}")
-        if not self._cost.allows(value, len(payload)):
+        if not self._cost.allows(value, payload):
             return Fault("", "work", "validation budget exceeded: the value is too large or nested too deep")
         try:
             return None if self._validator.is_valid(value) else self._fault(value)
@@ -73,15 +73,10 @@ class JsonSchema(Definition):
         try:
             self._validator.validate(value)
         except ValidationError as error:
-            return _fault_of(error)
+            path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
+            rule = "/".join(map(str, error.schema_path))
+            return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
         return None
-
-
-def _fault_of(error: Any) -> Fault:
-    """Convert an error of the library."""
-    path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
-    rule = "/".join(map(str, error.schema_path))
-    return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
 
 
 def _compile(document: Any) -> Any:

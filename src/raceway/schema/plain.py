@@ -11,7 +11,9 @@ from raceway.schema.definition import Definition, Fault
 
 
 class Plain(Definition):
-    """A type without a definition."""
+    """A type without a definition: any bytes, or less."""
+
+    schema_type: ClassVar[SchemaType] = "bytes"
 
     @property
     def canonical(self) -> bytes:
@@ -25,12 +27,6 @@ class Plain(Definition):
     def refusals(self, writer: Definition) -> list[str]:
         """Accept every writer."""
         return []
-
-
-class AnyBytes(Plain):
-    """Any bytes."""
-
-    schema_type: ClassVar[SchemaType] = "bytes"
 
 
 class String(Plain):

@@ -10,26 +10,20 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from google.protobuf import descriptor_pb2 as pb2
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-    ServiceDescriptorProto,
-)
 from google.protobuf.message import DecodeError, Message
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.definition import MAX_NESTING
 
-LABELS = {FieldDescriptorProto.LABEL_REPEATED: "repeated ", FieldDescriptorProto.LABEL_REQUIRED: "required "}
+LABELS = {pb2.FieldDescriptorProto.LABEL_REPEATED: "repeated ", pb2.FieldDescriptorProto.LABEL_REQUIRED: "required "}
 SCALARS = {
     number: name.removeprefix("TYPE_").lower()
-    for name, number in FieldDescriptorProto.Type.items()
+    for name, number in pb2.FieldDescriptorProto.Type.items()
     if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
 }
-QUOTED = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
+QUOTED = (pb2.FieldDescriptorProto.TYPE_STRING, pb2.FieldDescriptorProto.TYPE_BYTES)
 # Exclusive end of a range up to `max`: the largest field number is 2^29 - 1. Ranges of enums are inclusive.
 MAX_RANGE, MAX_ENUM = 536_870_912, 2_147_483_647
 
@@ -40,146 +34,126 @@ def maybe_from_base64(definition: bytes) -> bytes | None:
     try:
         # Unambiguous: a definition as text always contains characters outside the base64 alphabet.
         data = b64decode(b"".join(definition.split()), validate=True)
-        file = FileDescriptorProto.FromString(data)
+        file = pb2.FileDescriptorProto.FromString(data)
     except (binascii.Error, ValueError, DecodeError):
         return None
     return print_file(file).encode() if file.message_type or file.enum_type else None
 
 
-def print_file(file: FileDescriptorProto) -> str:
+def print_file(file: pb2.FileDescriptorProto) -> str:
     """Print a file descriptor. Raises SchemaInvalidError for anything but proto2 and proto3."""
     syntax = file.syntax or "proto2"
     if syntax not in ("proto2", "proto3"):
         raise SchemaInvalidError("definition", f"unsupported syntax {syntax!r}: use proto2 or proto3")
-    return "\n".join([*_Printer(syntax == "proto3").file(file), ""])
+    return "\n".join([*_file(file, syntax), ""])
 
 
-class _Printer:
-    """Printer for one syntax."""
+def _file(file: pb2.FileDescriptorProto, syntax: str) -> Iterator[str]:
+    """Yield the lines of a file."""
+    yield f'syntax = "{syntax}";'
+    if file.package:
+        yield f"package {file.package};"
+    for place, name in enumerate(file.dependency):
+        yield f"import {'public ' if place in file.public_dependency else ''}{_quoted(name)};"
+    yield from _statements(file.options)
+    for enum in file.enum_type:
+        yield from _enum(enum)
+    is_proto3 = syntax == "proto3"
+    for message in file.message_type:
+        yield from _Message(message, is_proto3, 1).lines()
+    yield from _Message(pb2.DescriptorProto(), is_proto3, 1).extensions(file.extension)
+    for service in file.service:
+        yield from _service(service)
 
-    def __init__(self, is_proto3: bool) -> None:
-        self._is_proto3 = is_proto3
 
-    def file(self, file: FileDescriptorProto) -> Iterator[str]:
-        """Yield the lines of a file."""
-        yield f'syntax = "{"proto3" if self._is_proto3 else "proto2"}";'
-        if file.package:
-            yield f"package {file.package};"
-        for place, name in enumerate(file.dependency):
-            yield f"import {'public ' if place in file.public_dependency else ''}{_quoted(name)};"
-        yield from _statements(file.options)
-        for enum in file.enum_type:
-            yield from _enum(enum)
-        for message in file.message_type:
-            yield from self._message(message, 1)
-        yield from self._extensions(file.extension, {})
-        for service in file.service:
-            yield from _service(service)
+class _Message:
+    """Printer of one message."""
 
-    def _message(self, message: DescriptorProto, depth: int) -> Iterator[str]:
-        """Yield the lines of a message."""
-        yield f"message {message.name} {{"
-        yield from _indented(self._body(message, depth))
-        yield "}"
+    def __init__(self, message: pb2.DescriptorProto, is_proto3: bool, depth: int) -> None:
+        self._message, self._is_proto3, self._depth = message, is_proto3, depth
+        self._nested = {each.name: each for each in message.nested_type}
 
-    def _body(self, message: DescriptorProto, depth: int) -> Iterator[str]:
-        """Yield the lines between the braces of a message."""
-        if depth > MAX_NESTING:
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the message."""
+        yield from _block(f"message {self._message.name}", self.body())
+
+    def body(self) -> Iterator[str]:
+        """Yield the lines between the braces."""
+        message = self._message
+        if self._depth > MAX_NESTING:
             raise SchemaInvalidError("definition", f"nested deeper than {MAX_NESTING} levels")
-        nested = {each.name: each for each in message.nested_type}
         yield from _statements(message.options, "map_entry")
         for enum in message.enum_type:
             yield from _enum(enum)
-        yield from self._members(message, nested, depth)
-        yield from self._extensions(message.extension, nested)
+        yield from self._members()
+        yield from self.extensions(message.extension)
         yield from _ranges("reserved", [(each.start, each.end) for each in message.reserved_range], MAX_RANGE)
         yield from _ranges("extensions", [(each.start, each.end) for each in message.extension_range], MAX_RANGE)
         if message.reserved_name:
             yield f"reserved {', '.join(map(_quoted, message.reserved_name))};"
 
-    def _members(self, message: DescriptorProto, nested: dict[str, DescriptorProto], depth: int) -> Iterator[str]:
+    def _members(self) -> Iterator[str]:
         """Yield fields and nested messages, both in their order: payloads name a message by its index among the nested
         ones."""
         # Map entries and groups are nested messages written as fields: nested messages before one are printed before
         # it.
-        with_field = {_maybe_own_type(field, nested) for field in [*message.field, *message.extension]}
-        waiting = list(message.nested_type)
+        with_field = {self._maybe_own_type(field) for field in [*self._message.field, *self._message.extension]}
+        waiting = list(self._message.nested_type)
         told: set[int] = set()
-        for field in message.field:
-            own = _maybe_own_type(field, nested)
+        for field in self._message.field:
+            own = self._maybe_own_type(field)
             while own is not None and waiting:
                 first = waiting.pop(0)
                 if first.name == own:
                     break
-                yield from self._nested(first, with_field, depth)
-            yield from self._field_or_oneof(field, message, nested, depth, told)
+                yield from self._inner(first).lines() if first.name not in with_field else ()
+            # A proto3 `optional` field has a synthetic oneof of its own, which is not written.
+            if not field.HasField("oneof_index") or field.proto3_optional:
+                yield from self._field(field)
+            elif field.oneof_index not in told:
+                told.add(field.oneof_index)
+                yield from self._oneof(field.oneof_index)
         for each in waiting:
-            yield from self._nested(each, with_field, depth)
+            yield from self._inner(each).lines() if each.name not in with_field else ()
 
-    def _nested(self, message: DescriptorProto, with_field: set[str | None], depth: int) -> Iterator[str]:
-        """Yield a nested message, unless a field stands for it."""
-        if message.name not in with_field:
-            yield from self._message(message, depth + 1)
+    def _inner(self, message: pb2.DescriptorProto) -> _Message:
+        return _Message(message, self._is_proto3, self._depth + 1)
 
-    def _field_or_oneof(
-        self,
-        field: FieldDescriptorProto,
-        message: DescriptorProto,
-        nested: dict[str, DescriptorProto],
-        depth: int,
-        told: set[int],
-    ) -> Iterator[str]:
-        """Yield a field, or at the first choice of a oneof all of its choices."""
-        # A proto3 `optional` field has a synthetic oneof of its own, which is not written.
-        if not field.HasField("oneof_index") or field.proto3_optional:
-            yield from self._field(field, nested, depth)
-        elif field.oneof_index not in told:
-            told.add(field.oneof_index)
-            yield f"oneof {message.oneof_decl[field.oneof_index].name} {{"
-            for each in message.field:
-                if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
-                    yield from _indented(self._field(each, nested, depth, in_oneof=True))
-            yield "}"
+    def _oneof(self, index: int) -> Iterator[str]:
+        """Yield all choices of a oneof."""
+        choices = [each for each in self._message.field if each.HasField("oneof_index") and each.oneof_index == index]
+        lines = (line for each in choices for line in self._field(each, in_oneof=True))
+        yield from _block(f"oneof {self._message.oneof_decl[index].name}", lines)
 
-    def _field(
-        self, field: FieldDescriptorProto, nested: dict[str, DescriptorProto], depth: int, in_oneof: bool = False
-    ) -> Iterator[str]:
+    def _field(self, field: pb2.FieldDescriptorProto, in_oneof: bool = False) -> Iterator[str]:
         """Yield a field, map or group."""
-        inner = nested.get(field.type_name.rpartition(".")[2])
+        inner = self._nested.get(field.type_name.rpartition(".")[2])
         if inner is not None and inner.options.map_entry:
             key, value = inner.field
             yield f"map<{_type(key)}, {_type(value)}> {field.name} = {field.number}{_options_of(field)};"
             return
-        label = "" if in_oneof else LABELS.get(field.label, self._optional(field))
-        if field.type == FieldDescriptorProto.TYPE_GROUP and inner is not None:
-            yield f"{label}group {inner.name} = {field.number}{_options_of(field)} {{"
-            yield from _indented(self._body(inner, depth + 1))
-            yield "}"
+        # proto3 writes the label of a singular field only for explicit presence.
+        optional = "optional " if not self._is_proto3 or field.proto3_optional else ""
+        label = "" if in_oneof else LABELS.get(field.label, optional)
+        if field.type == pb2.FieldDescriptorProto.TYPE_GROUP and inner is not None:
+            head = f"{label}group {inner.name} = {field.number}{_options_of(field)}"
+            yield from _block(head, self._inner(inner).body())
             return
         yield f"{label}{_type(field)} {field.name} = {field.number}{_options_of(field)};"
 
-    def _optional(self, field: FieldDescriptorProto) -> str:
-        """The label of a singular field: proto3 writes it only for explicit presence."""
-        return "optional " if not self._is_proto3 or field.proto3_optional else ""
-
-    def _extensions(
-        self, extensions: Sequence[FieldDescriptorProto], nested: dict[str, DescriptorProto]
-    ) -> Iterator[str]:
+    def extensions(self, extensions: Sequence[pb2.FieldDescriptorProto]) -> Iterator[str]:
         """Yield extensions, each in a block of its own."""
         for field in extensions:
-            yield f"extend {field.extendee} {{"
-            yield from _indented(self._field(field, nested, 1))
-            yield "}"
+            yield from _block(f"extend {field.extendee}", self._field(field))
+
+    def _maybe_own_type(self, field: pb2.FieldDescriptorProto) -> str | None:
+        """Return the nested message that is written as this field: a map's entry, or a group."""
+        inner = self._nested.get(field.type_name.rpartition(".")[2])
+        is_group = field.type == pb2.FieldDescriptorProto.TYPE_GROUP
+        return inner.name if inner is not None and (is_group or inner.options.map_entry) else None
 
 
-def _maybe_own_type(field: FieldDescriptorProto, nested: dict[str, DescriptorProto]) -> str | None:
-    """Return the nested message that is written as this field: a map's entry, or a group."""
-    inner = nested.get(field.type_name.rpartition(".")[2])
-    is_group = field.type == FieldDescriptorProto.TYPE_GROUP
-    return inner.name if inner is not None and (is_group or inner.options.map_entry) else None
-
-
-def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
+def _enum(enum: pb2.EnumDescriptorProto) -> Iterator[str]:
     """Yield the lines of an enum."""
     yield f"enum {enum.name} {{"
     yield from _indented(_statements(enum.options))
@@ -193,7 +167,7 @@ def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
     yield "}"
 
 
-def _service(service: ServiceDescriptorProto) -> Iterator[str]:
+def _service(service: pb2.ServiceDescriptorProto) -> Iterator[str]:
     """Yield the lines of a service."""
     yield f"service {service.name} {{"
     yield from _indented(_statements(service.options))
@@ -204,12 +178,12 @@ def _service(service: ServiceDescriptorProto) -> Iterator[str]:
     yield "}"
 
 
-def _type(field: FieldDescriptorProto) -> str:
+def _type(field: pb2.FieldDescriptorProto) -> str:
     """The name of a field's type."""
     return SCALARS.get(field.type, "") if not field.type_name else field.type_name
 
 
-def _options_of(field: FieldDescriptorProto) -> str:
+def _options_of(field: pb2.FieldDescriptorProto) -> str:
     """The bracketed options of a field."""
     said = []
     if field.HasField("default_value"):
@@ -261,6 +235,13 @@ def _ranges(word: str, ranges: list[tuple[int, int]], beyond: int) -> Iterator[s
              for start, end in ranges]  # fmt: skip
     if parts:
         yield f"{word} {', '.join(parts)};"
+
+
+def _block(head: str, lines: Iterator[str]) -> Iterator[str]:
+    """Yield a block in braces."""
+    yield f"{head} {{"
+    yield from _indented(lines)
+    yield "}"
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:

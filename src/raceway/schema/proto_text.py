@@ -12,12 +12,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
+from google.protobuf import descriptor_pb2 as pb2
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.definition import MAX_NESTING
@@ -26,16 +21,16 @@ FILE_NAME = "definition.proto"
 # 2^29 - 1: three bits of the tag hold the wire type.
 MAX_FIELD_NUMBER = 536_870_911
 SCALARS = {
-    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
+    name: getattr(pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
     for name in (
         "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32",
         "sfixed32", "sfixed64", "sint32", "sint64",
     )
 }  # fmt: skip
 LABELS = {
-    "optional": FieldDescriptorProto.LABEL_OPTIONAL,
-    "required": FieldDescriptorProto.LABEL_REQUIRED,
-    "repeated": FieldDescriptorProto.LABEL_REPEATED,
+    "optional": pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+    "required": pb2.FieldDescriptorProto.LABEL_REQUIRED,
+    "repeated": pb2.FieldDescriptorProto.LABEL_REPEATED,
 }
 # Language guide, "Maps": any integral or string type can be a key.
 MAP_KEYS = SCALARS.keys() - {"double", "float", "bytes"}
@@ -61,7 +56,7 @@ class Token(NamedTuple):
 class ProtoFile(NamedTuple):
     """A parsed file. `notes` are the parts that the descriptor does not hold, in no order."""
 
-    descriptor: FileDescriptorProto
+    descriptor: pb2.FileDescriptorProto
     notes: list[str]
 
 
@@ -152,9 +147,9 @@ class _ProtoParser:
 
     # ---- the file ----------------------------------------------------------------------------------------------------
 
-    def file(self) -> FileDescriptorProto:
+    def file(self) -> pb2.FileDescriptorProto:
         """Parse the whole file."""
-        file = FileDescriptorProto(name=FILE_NAME)
+        file = pb2.FileDescriptorProto(name=FILE_NAME)
         file.syntax = self._syntax()
         self._is_proto3 = file.syntax == "proto3"
         while self._tokens[self._at].kind != "end":
@@ -174,7 +169,7 @@ class _ProtoParser:
             raise self._invalid(f"unsupported syntax {syntax!r}: use proto2 or proto3")
         return syntax
 
-    def _top(self, file: FileDescriptorProto) -> None:
+    def _top(self, file: pb2.FileDescriptorProto) -> None:
         """Parse a top-level statement."""
         if self._take(";"):
             return
@@ -184,8 +179,7 @@ class _ProtoParser:
         elif self._take("import"):
             self._import(file)
         elif self._take("option"):
-            self._note(*self._option())
-            self._expect(";")
+            self._option_statement()
         elif self._take("message"):
             self._message(file.message_type.add())
         elif self._take("enum"):
@@ -198,13 +192,12 @@ class _ProtoParser:
         else:
             raise self._invalid(f"unexpected {self._peek()!r}")
 
-    def _import(self, file: FileDescriptorProto) -> None:
+    def _import(self, file: pb2.FileDescriptorProto) -> None:
         """Parse an import."""
-        is_public = self._take("public")
-        if not is_public:
-            self._take("weak")
-        if is_public:
+        if self._take("public"):
             file.public_dependency.append(len(file.dependency))
+        else:
+            self._take("weak")
         file.dependency.append(self._string())
         self._expect(";")
 
@@ -234,17 +227,17 @@ class _ProtoParser:
         """Parse an extension, which only notes it: to a reader without it, its fields are unknown fields."""
         begin = self._at
         self._next("name", "a message name")
-        self._body(DescriptorProto(), self._field_of)
+        self._body(pb2.DescriptorProto(), self._field_of)
         self._note("extend", self._said_since(begin))
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
-    def _message(self, message: DescriptorProto) -> None:
+    def _message(self, message: pb2.DescriptorProto) -> None:
         """Parse a message."""
         message.name = self._name()
         self._message_body(message)
 
-    def _message_body(self, message: DescriptorProto) -> None:
+    def _message_body(self, message: pb2.DescriptorProto) -> None:
         """Parse the members of a message."""
         self._scope.append(message.name)
         self._body(message, self._member)
@@ -255,54 +248,44 @@ class _ProtoParser:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
 
-    def _body(self, message: DescriptorProto, member: Callable[[DescriptorProto], None]) -> None:
+    def _body(self, message: pb2.DescriptorProto, member: Callable[[pb2.DescriptorProto], None]) -> None:
         """Parse a block of members."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise self._invalid(f"nested deeper than {MAX_NESTING} levels")
         self._expect("{")
         while not self._take("}"):
-            member(message)
+            if not self._take(";"):
+                member(message)
         self._depth -= 1
 
-    def _member(self, message: DescriptorProto) -> None:
+    def _member(self, message: pb2.DescriptorProto) -> None:
         """Parse a member of a message."""
-        if self._take(";"):
-            return
         following = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else None
         # Keywords are not reserved words: they count as such only if a name, number or string follows.
         is_keyword = following is not None and following.kind != "sign"
         word = self._peek()
-        if word == "message" and is_keyword:
+        statements: dict[str, Callable[[], None]] = {
+            "message": lambda: self._message(message.nested_type.add()),
+            "enum": lambda: self._enum(message.enum_type.add()),
+            "oneof": lambda: self._oneof(message),
+            "option": self._option_statement,
+            "reserved": lambda: self._ranges(message, word),
+            "extensions": lambda: self._ranges(message, word),
+            "extend": self._extend,
+        }
+        if word in statements and (is_keyword or word == "option"):
             self._at += 1
-            self._message(message.nested_type.add())
-        elif word == "enum" and is_keyword:
-            self._at += 1
-            self._enum(message.enum_type.add())
-        elif word == "oneof" and is_keyword:
-            self._at += 1
-            self._oneof(message)
-        elif word == "option":
-            self._at += 1
-            self._note(*self._option())
-            self._expect(";")
-        elif word in ("reserved", "extensions") and is_keyword:
-            self._at += 1
-            self._ranges(message, word)
-        elif word == "extend" and is_keyword:
-            self._at += 1
-            self._extend()
+            statements[word]()
         else:
             self._field_of(message)
 
-    def _oneof(self, message: DescriptorProto) -> None:
+    def _oneof(self, message: pb2.DescriptorProto) -> None:
         """Parse a oneof."""
         place = len(message.oneof_decl)
         message.oneof_decl.add(name=self._name())
 
-        def choice(inner: DescriptorProto) -> None:
-            if self._take(";"):
-                return
+        def choice(inner: pb2.DescriptorProto) -> None:
             if self._take("option"):
                 self._option()
                 self._expect(";")
@@ -314,7 +297,7 @@ class _ProtoParser:
 
         self._body(message, choice)
 
-    def _ranges(self, message: DescriptorProto, word: str) -> None:
+    def _ranges(self, message: pb2.DescriptorProto, word: str) -> None:
         """Parse `reserved` or `extensions`."""
         while True:
             if self._tokens[self._at].kind in ("text", "name"):
@@ -326,11 +309,10 @@ class _ProtoParser:
                 last = first
                 if self._take("to"):
                     last = MAX_FIELD_NUMBER if self._take("max") else self._number()
-                if word == "reserved" and first <= last:
+                ranges = message.reserved_range if word == "reserved" else message.extension_range
+                if first <= last:
                     # In a descriptor the end of a range is exclusive.
-                    message.reserved_range.add(start=first, end=last + 1)
-                elif word == "extensions" and first <= last:
-                    message.extension_range.add(start=first, end=last + 1)
+                    ranges.add(start=first, end=last + 1)
             if not self._take(","):
                 break
         if self._peek() == "[":
@@ -339,10 +321,8 @@ class _ProtoParser:
 
     # ---- fields ------------------------------------------------------------------------------------------------------
 
-    def _field_of(self, message: DescriptorProto) -> None:
+    def _field_of(self, message: pb2.DescriptorProto) -> None:
         """Parse a field, map or group."""
-        if self._take(";"):
-            return
         word = self._peek()
         if word in LABELS and self._tokens[self._at + 1].kind == "name":
             self._at += 1
@@ -356,7 +336,7 @@ class _ProtoParser:
         else:
             raise self._invalid(f"{word!r}: a proto2 field begins with optional, required or repeated")
 
-    def _typed_field(self, message: DescriptorProto, label: int, says_optional: bool = False) -> None:
+    def _typed_field(self, message: pb2.DescriptorProto, label: int, says_optional: bool = False) -> None:
         """Parse a field after its label."""
         field = message.field.add(label=label)
         if self._peek() == "group" and self._tokens[self._at + 1].kind == "name":
@@ -367,7 +347,7 @@ class _ProtoParser:
         self._number_and_options(field)
         field.proto3_optional = self._is_proto3 and says_optional
 
-    def _type(self, field: FieldDescriptorProto) -> None:
+    def _type(self, field: pb2.FieldDescriptorProto) -> None:
         """Parse a field's type."""
         name = self._next("name", "a type")
         if name in SCALARS:
@@ -375,7 +355,7 @@ class _ProtoParser:
         else:
             field.type_name = name  # the pool resolves whether it is a message or an enum
 
-    def _number_and_options(self, field: FieldDescriptorProto) -> None:
+    def _number_and_options(self, field: pb2.FieldDescriptorProto) -> None:
         """Parse a field's number and options."""
         self._expect("=")
         number = self._number()
@@ -389,21 +369,21 @@ class _ProtoParser:
                 field.options.packed = packed == "true"
         self._expect(";")
 
-    def _group(self, message: DescriptorProto, field: FieldDescriptorProto) -> None:
+    def _group(self, message: pb2.DescriptorProto, field: pb2.FieldDescriptorProto) -> None:
         """Parse a group: a field and its message type in one; proto2 only."""
         if self._is_proto3:
             raise self._invalid("proto3 has no groups")
         self._at += 1
         nested = message.nested_type.add(name=self._name())
         # Language specification: the field's name is the group's in lower case.
-        field.name, field.type, field.type_name = nested.name.lower(), FieldDescriptorProto.TYPE_GROUP, nested.name
+        field.name, field.type, field.type_name = nested.name.lower(), pb2.FieldDescriptorProto.TYPE_GROUP, nested.name
         self._expect("=")
         field.number = self._number()
         if self._peek() == "[":
             self._options()
         self._message_body(nested)
 
-    def _map(self, message: DescriptorProto) -> None:
+    def _map(self, message: pb2.DescriptorProto) -> None:
         """Parse a map field, which is a repeated message with a key and a value."""
         self._at += 2
         key = self._next("name", "a type")
@@ -411,20 +391,20 @@ class _ProtoParser:
             raise self._invalid(f"{key!r} is not a valid key type of a map")
         entry = message.nested_type.add()
         entry.options.map_entry = True
-        optional = FieldDescriptorProto.LABEL_OPTIONAL
+        optional = pb2.FieldDescriptorProto.LABEL_OPTIONAL
         entry.field.add(name="key", number=1, label=optional, type=SCALARS[key])
         self._expect(",")
         self._type(entry.field.add(name="value", number=2, label=optional))
         self._expect(">")
-        field = message.field.add(label=FieldDescriptorProto.LABEL_REPEATED, name=self._name())
+        field = message.field.add(label=pb2.FieldDescriptorProto.LABEL_REPEATED, name=self._name())
         # The entry's name as protoc derives it; the pool checks it.
         entry.name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, entry.name
+        field.type, field.type_name = pb2.FieldDescriptorProto.TYPE_MESSAGE, entry.name
         self._number_and_options(field)
 
     # ---- enums and options -------------------------------------------------------------------------------------------
 
-    def _enum(self, enum: EnumDescriptorProto) -> None:
+    def _enum(self, enum: pb2.EnumDescriptorProto) -> None:
         """Parse an enum."""
         enum.name = self._name()
         self._expect("{")
@@ -442,17 +422,13 @@ class _ProtoParser:
             else:
                 value_proto = enum.value.add(name=self._name())
                 self._expect("=")
-                value_proto.number = self._enum_number()
+                number = self._number()
+                if not -(1 << 31) <= number < 1 << 31:
+                    raise self._invalid(f"{number} is not a valid enum value (int32)")
+                value_proto.number = number
                 if self._peek() == "[":
                     self._options(f"{enum.name}.{value_proto.name}")
                 self._expect(";")
-
-    def _enum_number(self) -> int:
-        """Take an enum value, an int32."""
-        number = self._number()
-        if not -(1 << 31) <= number < 1 << 31:
-            raise self._invalid(f"{number} is not a valid enum value (int32)")
-        return number
 
     def _ranges_of_enum(self) -> None:
         """Skip `reserved` of an enum."""
@@ -472,6 +448,11 @@ class _ProtoParser:
             if self._take("]"):
                 return found
             self._expect(",")
+
+    def _option_statement(self) -> None:
+        """Note an option of a file or message."""
+        self._note(*self._option())
+        self._expect(";")
 
     def _option(self) -> tuple[str, str]:
         """Parse `name = value`; the name of a custom option is in parentheses."""

@@ -6,12 +6,12 @@ lose the value. Fields with numbers that the definition does not have are unknow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, ClassVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToJson
@@ -24,7 +24,7 @@ from raceway.model.schemas import SchemaType
 from raceway.schema.definition import Definition, Fault, Resolved, fingerprint_of, text_of
 from raceway.schema.proto_print import maybe_from_base64
 from raceway.schema.proto_text import read_file
-from raceway.schema.protobuf_compatibility import refusals
+from raceway.schema.protobuf_compatibility import VARINT, WIRE_TYPES, refusals
 
 WELL_KNOWN = {
     f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
@@ -33,20 +33,6 @@ WELL_KNOWN = {
         "wrappers",
     )
 }  # fmt: skip
-# Encoding guide, "Message Structure": 0 VARINT, 1 I64, 2 LEN, 3 SGROUP, 5 I32.
-VARINT = 0
-WIRE_TYPES = {
-    FieldDescriptor.TYPE_DOUBLE: 1,
-    FieldDescriptor.TYPE_FIXED64: 1,
-    FieldDescriptor.TYPE_SFIXED64: 1,
-    FieldDescriptor.TYPE_STRING: 2,
-    FieldDescriptor.TYPE_BYTES: 2,
-    FieldDescriptor.TYPE_MESSAGE: 2,
-    FieldDescriptor.TYPE_GROUP: 3,
-    FieldDescriptor.TYPE_FLOAT: 5,
-    FieldDescriptor.TYPE_FIXED32: 5,
-    FieldDescriptor.TYPE_SFIXED32: 5,
-}
 
 
 class Protobuf(Definition):
@@ -62,12 +48,12 @@ class Protobuf(Definition):
         if not file.message_type and not file.enum_type:
             raise SchemaInvalidError("definition", "defines no message or enum type")
         built = _build(file, references)
-        self.messages = _messages_of(built)
+        by_index = dict(_messages_of(built.message_types_by_name.values()))
+        self.messages = {message.full_name: message for message in by_index.values()}
+        self._by_index = {index: message.full_name for index, message in by_index.items()}
         self._notes = sorted(notes)
         self._normal = FileDescriptorProto()
         built.CopyToProto(self._normal)
-        self._by_index: dict[tuple[int, ...], str] = {}
-        _note_indices(file.message_type, file.package, (), self._by_index)
         self._classes: dict[str, Any] = {}
 
     @property
@@ -143,7 +129,7 @@ def _add(pool: DescriptorPool, file: FileDescriptorProto, there: set[str]) -> Fi
     """Add a file to the pool. `there` are the files it has; imports must be among them or well known."""
     for dependency in file.dependency:
         if dependency not in there:
-            _add_well_known(pool, dependency, there)
+            _add(pool, _well_known(dependency), there)
     try:
         pool.Add(file)
         built = pool.FindFileByName(file.name)
@@ -154,40 +140,26 @@ def _add(pool: DescriptorPool, file: FileDescriptorProto, there: set[str]) -> Fi
     return built
 
 
-def _messages_of(built: FileDescriptor) -> dict[str, Descriptor]:
-    """Return every message type by its full name."""
-    found: dict[str, Descriptor] = {}
-    waiting = list(built.message_types_by_name.values())
-    while waiting:
-        message = waiting.pop()
-        found[message.full_name] = message
-        waiting += message.nested_types
-    return found
-
-
-def _add_well_known(pool: DescriptorPool, name: str, there: set[str]) -> None:
-    """Add a file that comes with the `protobuf` library."""
+def _well_known(name: str) -> FileDescriptorProto:
+    """Return a file that comes with the `protobuf` library."""
     if name not in WELL_KNOWN:
         raise SchemaInvalidError(
             "definition",
             f"imports {name!r}, which is not among its references: register that file and add it as a reference "
             "(only google/protobuf/*.proto is built in)",
         )
-    descriptor = import_module(WELL_KNOWN[name]).DESCRIPTOR
-    for dependency in descriptor.dependencies:
-        if dependency.name not in there:
-            _add_well_known(pool, dependency.name, there)
-    pool.AddSerializedFile(descriptor.serialized_pb)
-    there.add(name)
+    file = FileDescriptorProto()
+    import_module(WELL_KNOWN[name]).DESCRIPTOR.CopyToProto(file)
+    return file
 
 
-def _note_indices(messages: Any, scope: str, path: tuple[int, ...], into: dict[tuple[int, ...], str]) -> None:
-    """Map the indices of Confluent's prefix to message types: positions in the file, outermost first."""
+def _messages_of(
+    messages: Iterable[Descriptor], path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], Descriptor]]:
+    """Yield every message type with its indices in Confluent's prefix: positions in the file, outermost first."""
     for place, message in enumerate(messages):
-        assert isinstance(message, DescriptorProto)
-        name = f"{scope}.{message.name}" if scope else message.name
-        into[(*path, place)] = name
-        _note_indices(message.nested_type, name, (*path, place), into)
+        yield (*path, place), message
+        yield from _messages_of(message.nested_types, (*path, place))
 
 
 def _maybe_misfit(message: Message, path: str) -> Fault | None:

@@ -12,37 +12,36 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from raceway.schema.effort import Effort, TooIntricateError
 
-# Language guide, "Updating A Message Type": types within a family are compatible on the wire.
+# Language guide, "Updating A Message Type": types within a family are compatible on the wire. Others stand alone.
 FAMILIES = {
-    kind: family
-    for family, kinds in enumerate(
-        (
-            ("INT32", "INT64", "UINT32", "UINT64", "BOOL", "ENUM"),
-            ("SINT32", "SINT64"),
-            ("FIXED32", "SFIXED32"),
-            ("FIXED64", "SFIXED64"),
-            ("FLOAT",),
-            ("DOUBLE",),
-            ("STRING",),
-            ("BYTES",),
-            ("MESSAGE",),
-            ("GROUP",),
-        )
+    getattr(FieldDescriptor, f"TYPE_{name}"): family
+    for family in (
+        ("INT32", "INT64", "UINT32", "UINT64", "BOOL", "ENUM"),
+        ("SINT32", "SINT64"),
+        ("FIXED32", "SFIXED32"),
+        ("FIXED64", "SFIXED64"),
     )
-    for kind in (getattr(FieldDescriptor, f"TYPE_{name}") for name in kinds)
+    for name in family
 }
 TYPE_NAMES = {
     value: name.removeprefix("TYPE_").lower()
     for name, value in vars(FieldDescriptor).items()
     if name.startswith("TYPE_")
 }
-# Never packed: each value has a tag of its own, so a singular field can read them (the last one, or messages merged).
-UNPACKED = (
-    FieldDescriptor.TYPE_STRING,
-    FieldDescriptor.TYPE_BYTES,
-    FieldDescriptor.TYPE_MESSAGE,
-    FieldDescriptor.TYPE_GROUP,
-)
+# Encoding guide, "Message Structure": 0 VARINT, 1 I64, 2 LEN, 3 SGROUP, 5 I32.
+VARINT, LEN, SGROUP = 0, 2, 3
+WIRE_TYPES = {
+    FieldDescriptor.TYPE_DOUBLE: 1,
+    FieldDescriptor.TYPE_FIXED64: 1,
+    FieldDescriptor.TYPE_SFIXED64: 1,
+    FieldDescriptor.TYPE_STRING: 2,
+    FieldDescriptor.TYPE_BYTES: 2,
+    FieldDescriptor.TYPE_MESSAGE: 2,
+    FieldDescriptor.TYPE_GROUP: 3,
+    FieldDescriptor.TYPE_FLOAT: 5,
+    FieldDescriptor.TYPE_FIXED32: 5,
+    FieldDescriptor.TYPE_SFIXED32: 5,
+}
 
 
 def refusals(pairs: list[tuple[Descriptor, Descriptor]]) -> list[str]:
@@ -94,10 +93,13 @@ class _Comparison:
 def _reads(reader: FieldDescriptor, writer: FieldDescriptor) -> bool:
     """Report whether the reader's type understands the writer's bytes."""
     is_text_as_bytes = (reader.type, writer.type) == (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
-    if FAMILIES[reader.type] != FAMILIES[writer.type] and not is_text_as_bytes:
+    are_family = FAMILIES.get(reader.type, reader.type) == FAMILIES.get(writer.type, writer.type)
+    if not are_family and not is_text_as_bytes:
         return False
     # Encoding guide, "Packed Repeated Fields": packed numbers are one LEN record, which a singular field cannot read.
-    return not (writer.is_repeated and not reader.is_repeated and writer.type not in UNPACKED)
+    # Others are never packed: it reads the last one, or messages merged.
+    is_never_packed = WIRE_TYPES.get(writer.type, VARINT) in (LEN, SGROUP)
+    return is_never_packed or reader.is_repeated or not writer.is_repeated
 
 
 def _shown(field: FieldDescriptor) -> str:

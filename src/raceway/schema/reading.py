@@ -5,7 +5,7 @@ from __future__ import annotations
 from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import Mode, SchemaType
 from raceway.schema.definition import Definition, Resolved
-from raceway.schema.plain import AnyBytes, Number, String
+from raceway.schema.plain import Number, Plain, String
 
 TRANSITIVE = "_transitive"
 
@@ -27,7 +27,7 @@ def read_definition(schema_type: SchemaType, definition: bytes, references: Reso
         return Protobuf(definition, references)
     if references:
         raise SchemaInvalidError("references", f"a schema of type {schema_type} cannot have references")
-    return {"bytes": AnyBytes, "string": String, "number": Number}[schema_type]()
+    return {"bytes": Plain, "string": String, "number": Number}[schema_type]()
 
 
 def incompatibilities(new: Definition, old: Definition, mode: Mode) -> list[str]:

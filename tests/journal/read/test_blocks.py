@@ -115,7 +115,7 @@ def test_rows_in_bad_stripes_are_left_out_by_position_and_by_topic() -> None:
     assert 7800 < len(found) < 8000
     by_topic = column(stored.block().read_topic("even", 0, Budget(10**6, 10**9), ["payload"]), "payload")
     assert by_topic == [payload for payload in found if int(payload[:6]) % 2 == 0]
-    assert stored.log.quarantined_rows == 8000 - len(found)
+    assert stored.log.totals["quarantined"] == 8000 - len(found)
 
 
 def test_damage_that_looks_like_one_flipped_bit_is_not_taken_for_it() -> None:
@@ -136,5 +136,5 @@ def test_damage_that_looks_like_one_flipped_bit_is_not_taken_for_it() -> None:
     padding = -(begin.source.data.index(body) - begin.body_at) % STRIPE
     stored = Stored([bytes(padding), body], replace)
     assert set(column(stored.block().read(0, 2), "payload")) <= {bytes(padding)}
-    assert stored.log.repairs == 0
-    assert stored.log.quarantined_rows >= 1
+    assert stored.log.totals["repaired"] == 0
+    assert stored.log.totals["quarantined"] >= 1

@@ -64,7 +64,7 @@ def test_positions_are_read_across_segments(opened: Opened) -> None:
     assert opened.sequences() == list(range(END))
     assert opened.sequences(PER_SEGMENT - 1, PER_SEGMENT + 1) == [PER_SEGMENT - 1, PER_SEGMENT]
     assert opened.sequences(END - 3, END) == [END - 3, END - 2, END - 1]
-    assert opened.catalogue.first_position() == 0
+    assert opened.catalogue.listing.begin == 0
 
 
 def test_offsets_are_found_in_any_segment(opened: Opened) -> None:
@@ -105,7 +105,7 @@ def test_files_that_were_sealed_since_the_folder_was_listed_are_found_again(open
         assert opened.offsets(TOPICS[1], offset) == opened.expected(TOPICS[1], offset)
     kinds = {segment.path.suffix for segment in opened.catalogue.listing.segments}
     assert kinds == {".blocks", ".parquet"}
-    assert opened.log.missing_rows == 0
+    assert opened.log.totals["missing"] == 0
 
 
 def test_sealed_files_win_over_blocks_that_are_still_there(opened: Opened) -> None:
@@ -145,7 +145,7 @@ def test_held_rows_are_read_by_topic_and_not_by_position(opened: Opened) -> None
     assert opened.offsets(TOPICS[0], 47) == opened.expected(TOPICS[0], 47)
     with pytest.raises(TrimmedError):
         opened.catalogue.read_topic(TOPICS[1], 0, 10, 10**6, None)
-    assert opened.catalogue.first_position() == 2 * PER_SEGMENT
+    assert opened.catalogue.listing.begin == 2 * PER_SEGMENT
 
 
 def test_positions_between_two_segments_that_neither_has_are_reported(opened: Opened) -> None:

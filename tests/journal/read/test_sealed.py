@@ -154,12 +154,6 @@ def test_topics_give_the_first_and_the_next_offset(sealed: Path) -> None:
     assert SealedSegment(sealed).topics() == expected
 
 
-def test_the_offsets_of_one_topic_are_asked_alone(sealed: Path) -> None:
-    segment = SealedSegment(sealed)
-    assert segment.maybe_offsets(TOPICS[2]) == segment.topics()[TOPICS[2]]
-    assert segment.maybe_offsets("nobody") is None
-
-
 def test_control_rows_are_read_from_the_row_groups_that_hold_them(tmp_path: Path) -> None:
     path = tmp_path / "segment-0.parquet"
     found = rows(0, 100)

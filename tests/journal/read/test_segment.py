@@ -109,7 +109,7 @@ def test_topics_are_read_in_offset_order(path: Path) -> None:
     expected = rows(FIRST, COUNT)
     for topic in TOPICS:
         offsets = [row["offset"] for row in expected if row["topic"] == topic and row["offset"] is not None]
-        assert segment.topics()[topic] == (offsets[0], offsets[-1] + 1) == segment.maybe_offsets(topic)
+        assert segment.topics()[topic] == (offsets[0], offsets[-1] + 1) == segment.index.maybe_offsets(topic)
         found = column(segment.read_topic(topic, offsets[3], 10**6, 10**9, ["offset"]), "offset")
         assert found == offsets[3:]
     assert list(segment.read_topic("unknown", 0)) == []
@@ -118,12 +118,12 @@ def test_topics_are_read_in_offset_order(path: Path) -> None:
 def test_a_growing_index_takes_up_where_it_was_and_stops_at_the_limit(path: Path) -> None:
     index, log = Index(FIRST), DamageLog()
     with FileSource(Files(), path) as source:
-        assert extend_index(index, source, MARKER, path.name, log, FIRST + 2 * PER_BLOCK - 1) is None
+        extend_index(index, source, MARKER, path.name, log, FIRST + 2 * PER_BLOCK - 1)
         assert len(index) == 2
         path.with_suffix(".idx").write_bytes(index.encode())
         again = resumable_index(Files(), path, source)
         assert len(again) == 2
-        assert extend_index(again, source, MARKER, path.name, log) is None
+        extend_index(again, source, MARKER, path.name, log)
         assert again.last == FIRST + COUNT - 1
     assert log.reports == []
 
@@ -153,7 +153,7 @@ def test_few_indexes_stay_in_memory(tmp_path: Path) -> None:
     for segment in segments:
         assert segment.last == segment.first + 9
     loaded = [segment for segment in segments if segment._index is not None]
-    assert len(loaded) <= segment_module._KEPT_INDEXES
+    assert len(loaded) <= segment_module._KEPT_SEGMENTS
     assert sequences(segments[0], 0, 100) == list(range(10))
     for segment in segments:
         segment.close()

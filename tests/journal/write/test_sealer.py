@@ -44,7 +44,7 @@ def test_a_child_seals_while_its_owner_polls(folder: Path) -> None:
     name = sealer.maybe_next(os.listdir(folder))
     assert name == NAME
     assert sealer.maybe_outcome() is None
-    sealer.seal(name)
+    sealer.start("seal", name)
     assert sealer.is_busy
     outcome = wait(sealer)
     assert (outcome.name, outcome.rows, outcome.error) == (NAME, 200, "")
@@ -55,7 +55,7 @@ def test_a_child_seals_while_its_owner_polls(folder: Path) -> None:
 
 def test_topics_to_hold_reach_the_child(folder: Path) -> None:
     sealer = Sealer(folder, 64)
-    sealer.hold(NAME, [TOPICS[0]])
+    sealer.start("hold", NAME, [TOPICS[0]])
     outcome = wait(sealer)
     assert (outcome.job, outcome.error) == ("hold", "")
     assert outcome.rows == sum(row["topic"] == TOPICS[0] for row in rows(0, 200))
@@ -66,7 +66,7 @@ def test_a_segment_that_cannot_be_sealed_rests_before_it_is_tried_again(folder: 
     now = 100.0
     sealer = Sealer(folder, 64, lambda: now)
     (folder / f"{NAME}.sealing").write_bytes(b"in the way")
-    sealer.seal(NAME)
+    sealer.start("seal", NAME)
     assert "sealing" in wait(sealer).error
     assert sealer.maybe_next(os.listdir(folder)) == f"segment-{200:020}"
     now = 161.0
@@ -75,7 +75,7 @@ def test_a_segment_that_cannot_be_sealed_rests_before_it_is_tried_again(folder: 
 
 def test_a_child_that_is_killed_is_an_error_with_its_status(folder: Path) -> None:
     sealer = Sealer(folder, 64)
-    sealer.seal(NAME)
+    sealer.start("seal", NAME)
     assert sealer._child is not None
     sealer._child.kill()
     assert "status -9" in wait(sealer).error
@@ -83,7 +83,7 @@ def test_a_child_that_is_killed_is_an_error_with_its_status(folder: Path) -> Non
 
 def test_stop_ends_the_child_and_a_repeat_does_nothing(folder: Path) -> None:
     sealer = Sealer(folder, 64)
-    sealer.seal(NAME)
+    sealer.start("seal", NAME)
     sealer.stop()
     assert not sealer.is_busy
     sealer.stop()

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from hashlib import blake2b
+from operator import xor
 
 from google_crc32c import value
 
@@ -148,7 +149,11 @@ def _jump_tables() -> tuple[list[int], ...]:
     The map is linear, so the XOR of the four bytes' values is the value of the whole.
     """
     columns = [_nearer(1 << bit, _NEAR_BITS) for bit in range(32)]
-    return tuple([_combine(columns[8 * byte : 8 * byte + 8], index) for index in range(256)] for byte in range(4))
+
+    def nearer(byte: int, value: int) -> int:
+        return reduce(xor, (columns[8 * byte + bit] for bit in range(8) if value >> bit & 1), 0)
+
+    return tuple([nearer(byte, value) for value in range(256)] for byte in range(4))
 
 
 def _nearer(syndrome: int, bits: int) -> int:
@@ -157,12 +162,3 @@ def _nearer(syndrome: int, bits: int) -> int:
         # The inverse of a shift: bit 31 is set exactly if the polynomial was added, as its own bit 31 is 1.
         syndrome = ((syndrome ^ _POLYNOMIAL) << 1 | 1) if syndrome & _TOP else syndrome << 1
     return syndrome
-
-
-def _combine(columns: Sequence[int], chosen: int) -> int:
-    """Return the XOR of the columns whose bits are set in `chosen`."""
-    total = 0
-    for bit, column in enumerate(columns):
-        if chosen >> bit & 1:
-            total ^= column
-    return total

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 
-from raceway.journal.contract import Damage
+from raceway.journal.contract import Damage, DamageKind
 
 # Reports kept and logged. A failing disk must not fill memory and logs; the counters go on.
 _KEPT = 1000
@@ -18,10 +19,8 @@ class DamageLog:
 
     def __init__(self, tell: Callable[[Damage], None] | None = None) -> None:
         self.reports: list[Damage] = []
-        self.repairs = 0
-        self.quarantined_rows = 0
-        self.missing_rows = 0
-        self.bytes_cut = 0
+        # Repairs, lost rows and cut bytes by kind, for the metrics; these also count what is no longer kept.
+        self.totals: Counter[DamageKind] = Counter()
         self._tell = tell
         self._seen: set[tuple[str, str, int]] = set()
         self._lock = threading.Lock()
@@ -35,27 +34,19 @@ class DamageLog:
             if place in self._seen or len(self._seen) >= 100 * _KEPT:
                 return
             self._seen.add(place)
-            self._count(damage)
+            match damage.kind:
+                case "repaired" | "rebuilt":
+                    self.totals[damage.kind] += 1
+                case "quarantined" | "missing":
+                    self.totals[damage.kind] += damage.rows
+                case "cut":
+                    self.totals["cut"] += damage.size
             if len(self.reports) >= _KEPT:
                 return
             self.reports.append(damage)
         if self._tell is not None:
             # Outside of the lock: logging may block, and readers in other threads report damage too.
             self._tell(damage)
-
-    def _count(self, damage: Damage) -> None:
-        """Add the report to the counters that the metrics show."""
-        match damage.kind:
-            case "repaired":
-                self.repairs += 1
-            case "quarantined":
-                self.quarantined_rows += damage.rows
-            case "missing":
-                self.missing_rows += damage.rows
-            case "cut":
-                self.bytes_cut += damage.size
-            case "rebuilt":
-                pass
 
     def warnings(self) -> Iterator[str]:
         """Yield sentences about lost rows: the first few, and how many more there are."""

@@ -51,13 +51,6 @@ def report_end(segment: Segment, end: int, damage: DamageLog) -> None:
         damage.add(missing(segment.path.name, segment.size, 0, last + 1, end - 1, reason))
 
 
-def take_reports(segment: Segment, damage: DamageLog) -> None:
-    """Record the damage that a segment met. Segments of blocks write to the same log already."""
-    if not isinstance(segment, BlockSegment):
-        for report in tuple(segment.damage):
-            damage.add(report)
-
-
 def _read(segment: Segment, following: int, damage: DamageLog) -> None:
     """Read a segment to its end so that everything it lacks is reported."""
     # Heads of blocks vouch for all columns; in Parquet each column has pages of its own, so all are read.
@@ -65,7 +58,6 @@ def _read(segment: Segment, following: int, damage: DamageLog) -> None:
     try:
         for _ in segment.read(segment.first, following, columns):
             pass
-        take_reports(segment, damage)
         report_end(segment, following, damage)
     # A disk that cannot read the file: the rows are lost as far as readers are concerned, but the bus starts.
     except OSError as error:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.contract import Damage, Segment
-from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
+from raceway.journal.files import Files, FileSource, Source, maybe_read_file, opened, write_file
 from raceway.journal.identity import (
     Identity,
     maybe_find_marker,
@@ -65,13 +65,12 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     blocks = sorted(folder / name for name in names if name.startswith(SEGMENT) and name.endswith(BLOCKS))
     sealed = {first_of(folder / name) for name in names if name.startswith(SEGMENT) and name.endswith(PARQUET)}
     # The snapshot first: it also has the source id, if the file `identity` is lost.
-    snapshot, source = _newest_snapshot(folder, files, names, damage)
+    sequence, source, state = _newest_snapshot(folder, files, names, damage)
     identity = _identity(folder, files, blocks, source, damage, is_new=not blocks and not sealed)
     mark = _mark(folder, files, damage, is_new=not blocks and not sealed)
     # Blocks that are also sealed are closed: only blocks newer than every sealed file were being written.
     newest = blocks[-1] if blocks and first_of(blocks[-1]) > max(sealed, default=-1) else None
     tail = _recover_tail(newest, files, identity.marker_bytes, mark, damage) if newest else None
-    sequence, state = snapshot
     # Before the catalogue is listed, which reads `trimmed` to tell losses from removed rows.
     _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=mark is None)
     catalogue = _catalogue(folder, files, identity.marker_bytes, damage, tail)
@@ -164,13 +163,10 @@ def _take_in(
 
 def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: DamageLog) -> None:
     """Truncate a segment and report it."""
-    descriptor = files.open(path)
-    try:
+    with opened(files, path) as descriptor:
         files.truncate(descriptor, at)
         # Durable before new blocks are written: old bytes must not come back after them.
         files.sync(descriptor)
-    finally:
-        files.close(descriptor)
     files.remove(path.with_suffix(".idx"))  # it may describe what was cut
     reason = "bytes after the last complete block"
     damage.add(Damage(kind="cut", file=path.name, position=at, size=size - at, first=first, reason=reason))
@@ -181,8 +177,7 @@ def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: Damag
 
 def _mark(folder: Path, files: Files, damage: DamageLog, *, is_new: bool) -> int | None:
     """Return the commit mark, from its copy if necessary; None if there is neither."""
-    mark = maybe_read_position(files, folder / COMMITTED)
-    if mark is not None:
+    if (mark := maybe_read_position(files, folder / COMMITTED)) is not None:
         return mark
     mark = maybe_read_position(files, folder / COPY)
     if mark is not None or not is_new:
@@ -221,10 +216,8 @@ def _identity(
     return identity
 
 
-def _newest_snapshot(
-    folder: Path, files: Files, names: list[str], damage: DamageLog
-) -> tuple[tuple[int, State], str | None]:
-    """Return (sequence, state) of the newest good snapshot and its source id; an empty state at -1 if there is none."""
+def _newest_snapshot(folder: Path, files: Files, names: list[str], damage: DamageLog) -> tuple[int, str | None, State]:
+    """Return (sequence, source, state) of the newest good snapshot; an empty state at -1 if there is none."""
     for path in snapshot_paths(folder, names):
         try:
             data = maybe_read_file(files, path)
@@ -232,10 +225,9 @@ def _newest_snapshot(
             data = None
         found = maybe_decode_snapshot(data) if data else None
         if found is not None:
-            sequence, source, state = found
-            return (sequence, state), source
+            return found
         damage.add(Damage(kind="rebuilt", file=path.name, reason="damaged; the state is rebuilt from the rows"))
-    return (-1, State()), None
+    return -1, None, State()
 
 
 def _catalogue(folder: Path, files: Files, marker: bytes, damage: DamageLog, tail: _Tail | None) -> FolderCatalogue:

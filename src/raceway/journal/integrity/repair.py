@@ -10,12 +10,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from raceway.journal.contract import Damage
-from raceway.journal.files import Files, read_all, write_all
+from raceway.journal.files import Files, FileSource, opened, write_all
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.scan import FoundBlock, walk
+from raceway.journal.read.blocks import of_block
 from raceway.journal.read.segment import first_of
 from raceway.journal.write.columns import word_sum
 
@@ -24,10 +24,8 @@ _CRC_SIZE = 4
 
 def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) -> int:
     """Repair every block of a file that is not being written; return their number. The folder must be locked."""
-    descriptor = files.open(path)
     repaired = 0
-    try:
-        source = _Descriptor(files, descriptor)
+    with opened(files, path) as descriptor, FileSource(files, path) as source:
         for found in walk(source, marker, path.name, 0, first_of(path)):
             if not isinstance(found, FoundBlock):
                 continue
@@ -37,57 +35,30 @@ def repair_blocks(files: Files, path: Path, marker: bytes, damage: DamageLog) ->
                 write_all(files, descriptor, [content], position)
             if changes:
                 repaired += 1
-                damage.add(_report(path.name, found))
+                reason = "one flipped bit was repaired on disk"
+                damage.add(of_block("repaired", path.name, found.position, found.prefix, reason))
         if repaired:
             # One sync at the end: a crash in between leaves some blocks repaired and the others as they were.
             files.sync(descriptor)
-    finally:
-        files.close(descriptor)
     return repaired
 
 
-class _Descriptor:
-    """Open descriptor as a source of blocks."""
-
-    def __init__(self, files: Files, descriptor: int) -> None:
-        self._files, self._descriptor = files, descriptor
-
-    @property
-    def size(self) -> int:
-        return self._files.size(self._descriptor)
-
-    def read(self, size: int, position: int) -> bytes:
-        return read_all(self._files, self._descriptor, size, position)
-
-    def close(self) -> None:
-        """No-op: the descriptor belongs to the caller."""
-
-
-def _mended(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
+def _mended(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of everything that must be written to restore the block."""
     head = source.read(PREFIX_SIZE + found.prefix.meta_size, found.position)
-    yield from _mended_prefix(found.position, head[:PREFIX_SIZE])
-    yield from _mended_meta(found, head[PREFIX_SIZE:])
-    yield from _mended_body(source, found)
-
-
-def _mended_prefix(position: int, prefix: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the repaired prefix with its CRC, if it differs."""
+    prefix, meta = head[:PREFIX_SIZE], head[PREFIX_SIZE:]
     fields, (stored,) = prefix[:-_CRC_SIZE], struct.unpack("<I", prefix[-_CRC_SIZE:])
     mended = maybe_mend(fields, stored)
     if mended is not None and crc(fields) != stored:
         # The CRC is computed again, because the flipped bit may have been in the CRC itself.
-        yield position, mended + struct.pack("<I", crc(mended))
-
-
-def _mended_meta(found: FoundBlock, meta: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the repaired metadata, if it differs."""
+        yield found.position, mended + struct.pack("<I", crc(mended))
     mended = maybe_mend(meta, found.prefix.meta_crc)
     if mended is not None and mended != meta:
         yield found.position + PREFIX_SIZE, mended
+    yield from _mended_body(source, found)
 
 
-def _mended_body(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
+def _mended_body(source: FileSource, found: FoundBlock) -> Iterator[tuple[int, bytes]]:
     """Yield the repaired stripes, if all are good then and the word sum agrees."""
     position = found.position + found.prefix.body_at
     body = source.read(found.prefix.body_size, position)
@@ -98,11 +69,3 @@ def _mended_body(source: _Descriptor, found: FoundBlock) -> Iterator[tuple[int, 
         return
     for stripe in repaired:
         yield position + stripe * STRIPE, mended[stripe * STRIPE : (stripe + 1) * STRIPE]
-
-
-def _report(file: str, found: FoundBlock) -> Damage:
-    """Return the report of a repaired block."""
-    return Damage(
-        kind="repaired", file=file, position=found.position, size=found.prefix.size, first=found.prefix.first,
-        last=found.prefix.last, reason="one flipped bit was repaired on disk",
-    )  # fmt: skip

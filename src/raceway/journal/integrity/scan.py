@@ -12,22 +12,13 @@ from typing import NamedTuple
 
 from raceway.config import KIB, MIB
 from raceway.journal.files import Source
-from raceway.journal.format import (
-    MARKER_SIZE,
-    PREFIX_SIZE,
-    Meta,
-    Prefix,
-    maybe_parse_meta,
-    maybe_parse_prefix,
-)
+from raceway.journal.format import MARKER_SIZE, PREFIX_SIZE, Meta, Prefix, maybe_parse_meta, maybe_parse_prefix
 from raceway.journal.read.blocks import check_version
 
 # One read covers the heads of many small blocks; of a large one only its head is needed.
 _WINDOW = 64 * KIB
 # Piece size of a search for the marker: bounds memory, and one read call costs little beside it.
 _SEARCH = MIB
-
-_Span = tuple[str, int, int]
 
 
 class FoundBlock(NamedTuple):
@@ -43,7 +34,7 @@ class LostBytes(NamedTuple):
     """Range of bytes without a readable block.
 
     `first` is the first sequence that may have been there. `last` is the last one, or None if nothing readable follows.
-    `whole` is False if the file ends inside a block. `spans` are the offsets of the block, if its metadata is readable.
+    `whole` is False if the file ends inside a block.
     """
 
     position: int
@@ -52,7 +43,6 @@ class LostBytes(NamedTuple):
     last: int | None
     whole: bool
     reason: str
-    spans: list[_Span]
 
 
 def walk(source: Source, marker: bytes, file: str, position: int, expected: int) -> Iterator[FoundBlock | LostBytes]:
@@ -77,15 +67,13 @@ def walk(source: Source, marker: bytes, file: str, position: int, expected: int)
         known = maybe_parse_meta(window.read(prefix.meta_size, position + PREFIX_SIZE), prefix)
         behind = position + prefix.size
         if behind > end:
-            spans = known[0].spans if known else []
-            yield LostBytes(
-                position, end - position, prefix.first, prefix.last, False, "the last block is truncated", spans
-            )
+            reason = "the last block is truncated"
+            yield LostBytes(position, end - position, prefix.first, prefix.last, False, reason)
             return
         if known is None:
             # The prefix is good, so its size leads to the next block without a search.
             size, reason = behind - position, "the metadata of a block is damaged"
-            yield LostBytes(position, size, prefix.first, prefix.last, True, reason, [])
+            yield LostBytes(position, size, prefix.first, prefix.last, True, reason)
         else:
             yield FoundBlock(position, prefix, known[0], prefix_mended or known[1])
         position, expected = behind, prefix.last + 1
@@ -100,10 +88,8 @@ def _find_next(source: Source, marker: bytes, position: int, end: int, expected:
         while hit >= 0:
             parsed = maybe_parse_prefix(source.read(PREFIX_SIZE, at + hit), marker)
             if parsed is not None and parsed[0].first >= expected:
-                size = at + hit - position
-                return LostBytes(
-                    position, size, expected, parsed[0].first - 1, True, "the prefix of a block is damaged", []
-                )
+                size, reason = at + hit - position, "the prefix of a block is damaged"
+                return LostBytes(position, size, expected, parsed[0].first - 1, True, reason)
             # The marker alone proves nothing: it may be the remains of a damaged prefix.
             hit = piece.find(marker, hit + 1)
         if len(piece) < _SEARCH:
@@ -112,7 +98,7 @@ def _find_next(source: Source, marker: bytes, position: int, end: int, expected:
         # once.
         at += _SEARCH - MARKER_SIZE + 1
     whole = end - position >= PREFIX_SIZE
-    return LostBytes(position, end - position, expected, None, whole, "no block found here", [])
+    return LostBytes(position, end - position, expected, None, whole, "no block found here")
 
 
 class _Window:

@@ -22,15 +22,15 @@ import contextlib
 import io
 import os
 import struct
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 from raceway.errors import FormatVersionError, JournalError
 from raceway.journal.files import Files, read_all, write_all
-from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, maybe_unprotect, protect
+from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, protect
 
 SUM_VERSION = 1
 PARQUET_MAGIC = b"PAR1"
@@ -124,12 +124,10 @@ def encode_sums(sums: Sums) -> bytes:
     return protect(b"".join((head, struct.pack(f"<{len(sums.crcs)}I", *sums.crcs), sums.digests, sums.footer)))
 
 
-def maybe_parse_sums(data: bytes, name: str) -> tuple[Sums, bool] | None:
-    """Return (checksums, whether they were repaired); None if they are damaged. Raises FormatVersionError."""
-    opened = maybe_unprotect(data)
-    if opened is None or len(opened[0]) < _HEADER.size:
+def maybe_parse_sums(body: bytes, name: str) -> Sums | None:
+    """Parse the content of the file `name`, unprotected; None if it is damaged. Raises FormatVersionError."""
+    if len(body) < _HEADER.size:
         return None
-    body, mended = opened
     magic, version, footer_length, size = _HEADER.unpack_from(body)
     if magic != _MAGIC:
         return None
@@ -142,7 +140,7 @@ def maybe_parse_sums(data: bytes, name: str) -> tuple[Sums, bool] | None:
     if len(body) != footer_at + footer_length:
         return None
     crcs = struct.unpack_from(f"<{count}I", body, _HEADER.size)
-    return Sums(size, crcs, body[digests_at:footer_at], body[footer_at:]), mended
+    return Sums(size, crcs, body[digests_at:footer_at], body[footer_at:])
 
 
 class _Stripe(NamedTuple):
@@ -178,7 +176,7 @@ class CheckedFile(io.RawIOBase):
         self._on_mended = on_mended
         self._has_written = False
         self._position = 0
-        self._kept: OrderedDict[int, _Stripe] = OrderedDict()
+        self._stripe = lru_cache(_KEPT_STRIPES)(self._checked)
         # Opened last: if the file does not exist, Python still calls `close` on the object.
         self._descriptor = _NOT_OPEN
         self._descriptor, self._may_write = _open(self._files, path, may_write)
@@ -230,18 +228,8 @@ class CheckedFile(io.RawIOBase):
                     self._files.sync(self._descriptor)
             if self._descriptor != _NOT_OPEN:
                 self._files.close(self._descriptor)
-            self._kept.clear()
+            self._stripe.cache_clear()
         super().close()
-
-    def _stripe(self, number: int) -> _Stripe:
-        """Return a checked stripe, from the cache if possible."""
-        stripe = self._kept.get(number)
-        if stripe is None:
-            stripe = self._kept[number] = self._checked(number)
-            if len(self._kept) > _KEPT_STRIPES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(number)
-        return stripe
 
     def _checked(self, number: int) -> _Stripe:
         """Load a stripe, check it, and repair it if necessary."""
@@ -296,9 +284,8 @@ class CheckedFile(io.RawIOBase):
         first, last = _difference(stripe, mended)
         where = number * STRIPE + first
         try:
-            if where <= self._files.size(
-                self._descriptor
-            ):  # writing beyond the end would leave a hole before the footer
+            # Writing beyond the end would leave a hole before the footer.
+            if where <= self._files.size(self._descriptor):
                 write_all(self._files, self._descriptor, [mended[first:last]], where)
                 self._has_written = True
         except OSError:

@@ -23,12 +23,12 @@ from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.format import MARKER_SIZE
 from raceway.journal.identity import NAME as IDENTITY
-from raceway.journal.identity import maybe_read_identity
+from raceway.journal.identity import maybe_marker, maybe_read_identity
 from raceway.journal.integrity.checksum import maybe_unprotect, protect
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.repair import repair_blocks
 from raceway.journal.lock import FolderLock
-from raceway.journal.parquet import row_groups, spans_of
+from raceway.journal.parquet import gaps, row_groups, spans_of
 from raceway.journal.read.catalogue import BLOCKS, HELD, PARQUET
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.sealed import SealedSegment
@@ -37,7 +37,6 @@ from raceway.journal.state import maybe_decode_snapshot
 from raceway.journal.write.active import snapshot_paths
 from raceway.journal.write.mark import NAME as COMMITTED
 from raceway.journal.write.mark import maybe_read_mark
-from raceway.journal.write.seal import maybe_marker
 
 # Limit of problems listed one by one: a badly damaged folder must not fill the screen.
 _TOLD = 1000
@@ -45,13 +44,15 @@ _TOLD = 1000
 _GROUP_ROWS = 16_384
 
 Status = Literal["good", "repaired", "lost"]
+Kind = Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+Take = Callable[[pa.Table], None]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one file."""
 
     file: str
-    kind: Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+    kind: Kind
     bytes: int
     rows: int = 0
     status: Status = "good"
@@ -117,10 +118,6 @@ def folder_size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (BLOCKS, PARQUET))
 
 
-def _ignore_rows(group: pa.Table) -> None:
-    """Ignore rows that were counted in another file."""
-
-
 class _Verification:
     """Run of `verify` over a folder."""
 
@@ -128,7 +125,7 @@ class _Verification:
         self._folder, self._repair, self._advance = folder, repair, advance
         self._files = Files()
         self._reader = Reader(folder)
-        self._marker = maybe_marker(folder) or bytes(MARKER_SIZE)  # without blocks none is needed
+        self._marker = maybe_marker(self._files, folder) or bytes(MARKER_SIZE)  # without blocks none is needed
         self._verdict = Verdict(
             folder=str(folder), first_position=self._reader.first_position(), committed=self._reader.committed()
         )
@@ -150,10 +147,9 @@ class _Verification:
         for path in sorted(self._folder.glob(f"{HELD}*{PARQUET}")):
             self._check_sealed(path, "held")
         for path in sorted(self._folder.glob(f"*{BLOCKS}")):
-            if path.with_suffix(
-                PARQUET
-            ).exists():  # kept for a while after sealing; its rows are counted in the Parquet file
-                self._check_rows(self._open_blocks(path), "blocks", _ignore_rows, self._verdict.committed + 1)
+            # Kept for a while after sealing; its rows are counted in the Parquet file.
+            if path.with_suffix(PARQUET).exists():
+                self._check_rows(self._open_blocks(path), "blocks", self._verdict.committed + 1)
         self._verdict.topics = self._rows.topics
         self._reader.close()
         return self._verdict
@@ -184,40 +180,35 @@ class _Verification:
         else:
             self._rows.step_over(stop)
 
-    def _check_sealed(self, path: Path, kind: Literal["parquet", "held"], stop: int = 0) -> None:
+    def _check_sealed(self, path: Path, kind: Kind, stop: int = 0) -> None:
         """Check a Parquet file: all bytes, then all rows."""
         segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
         segment.check_bytes()
         if kind == "held":
-            self._check_rows(segment, kind, _ignore_rows, segment.last + 1)
+            self._check_rows(segment, kind, segment.last + 1)
         else:
             self._check_in_place(segment, kind, stop)
 
-    def _check_in_place(self, segment: Segment, kind: Literal["blocks", "parquet"], stop: int) -> None:
+    def _check_in_place(self, segment: Segment, kind: Kind, stop: int) -> None:
         """Check the rows of a segment, and that they continue those of the one before it."""
         self._rows.begin(segment)
-        self._check_rows(segment, kind, self._rows.take, stop)
+        self._check_rows(segment, kind, stop, self._rows.take)
         self._rows.end(stop, segment.damage)
 
-    def _check_rows(
-        self,
-        segment: Segment,
-        kind: Literal["blocks", "parquet", "held"],
-        take: Callable[[pa.Table], None],
-        stop: int,
-    ) -> None:
-        """Read all rows of a segment, and record its result."""
+    def _check_rows(self, segment: Segment, kind: Kind, stop: int, take: Take | None = None) -> None:
+        """Read all rows of a segment, and record its result. Without `take` they are counted in another file."""
         rows, size = 0, segment.size
         # Regrouped, because an idle bus writes blocks of one row.
         for group in row_groups(segment.read(segment.first, stop), _GROUP_ROWS):
-            take(group)
+            if take is not None:
+                take(group)
             rows += group.num_rows
         found = [damage for damage in segment.damage if not _is_of_the_sealed(segment, damage)]
         harmed = any(damage.kind in ("quarantined", "missing") for damage in found)
         status: Status = "lost" if harmed else "repaired" if found else "good"
         self._verdict.damage += found
         self._verdict.bytes += size
-        self._note(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
+        self._verdict.files.append(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
         self._advance(segment.path.stat().st_size)
 
     def _open_blocks(self, path: Path) -> BlockSegment:
@@ -245,17 +236,14 @@ class _Verification:
                 if self._repair:
                     write_file(self._files, path, protect(opened[0]))
 
-    def _check_small(self, name: str, kind: Literal["snapshot", "identity", "commit mark"], good: bool) -> None:
+    def _check_small(self, name: str, kind: Kind, good: bool) -> None:
         """Record the result for a small file."""
         path = self._folder / name
         size = path.stat().st_size if path.exists() else 0
         if not good:
             reason = "missing or damaged; the next start of the bus rebuilds it from the rows"
             self._verdict.damage.append(Damage(kind="rebuilt", file=name, size=size, reason=reason))
-        self._note(Checked(file=name, kind=kind, bytes=size, status="good" if good else "repaired"))
-
-    def _note(self, checked: Checked) -> None:
-        self._verdict.files.append(checked)
+        self._verdict.files.append(Checked(file=name, kind=kind, bytes=size, status="good" if good else "repaired"))
 
 
 def _is_of_the_sealed(segment: Segment, damage: Damage) -> bool:
@@ -315,17 +303,12 @@ class _Continuity:
         self._offsets.clear()
 
     def _check_positions(self, sequences: pa.ChunkedArray) -> None:
-        first, last = sequences[0].as_py(), sequences[-1].as_py()
+        first = sequences[0].as_py()
         if first < self._next:
             self._problem(f"{self._segment} repeats position {first}")
-        elif first > self._next:
-            self._gap(self._next, first - 1)
-        # Dense sequences, the normal case, are not looked at one by one.
-        if last - first + 1 != len(sequences):
-            for before, after in zip(sequences.to_pylist(), sequences.to_pylist()[1:], strict=False):
-                if after > before + 1:
-                    self._gap(before + 1, after - 1)
-        self._next = last + 1
+        for gap in gaps(sequences, self._next):
+            self._gap(*gap)
+        self._next = sequences[-1].as_py() + 1
 
     def _check_times(self, times: pa.ChunkedArray) -> None:
         steps = pc.min(pc.pairwise_diff(times.combine_chunks())).as_py() or 0

@@ -6,22 +6,20 @@ Works with and without a bus writing to the folder: nothing is locked and nothin
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import pyarrow as pa
 
 from raceway.errors import JournalError
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, maybe_read_file
+from raceway.journal.format import Batches
 from raceway.journal.identity import maybe_read_identity
-from raceway.journal.integrity.checksum import maybe_unprotect
-from raceway.journal.read.catalogue import BLOCKS, HELD, PARQUET
+from raceway.journal.read.catalogue import BLOCKS, HELD
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.rows import of_topic
-from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.state import maybe_decode_snapshot
 from raceway.journal.write.active import snapshot_paths
@@ -80,12 +78,10 @@ def survey(folder: Path, top: int = 20) -> Survey:
     reader = Reader(folder)
     committed = reader.committed()
     reader.look_for_holes()  # also follows the writer
-    held = [SealedSegment(path) for path in sorted(folder.glob(f"{HELD}*{PARQUET}"))]
-    segments = [_segment_facts(segment) for segment in (*held, *reader.segments())]
-    topics = _topics((*held, *reader.segments()))
+    listed = (*reader.held(), *reader.segments())
+    segments = [_segment_facts(segment) for segment in listed]
+    topics = _topics(listed)
     identity = maybe_read_identity(files, folder)
-    # Segments of blocks report to the reader's own log; sealed ones have a log each.
-    sealed_damage = [d for s in (*held, *reader.segments()) if isinstance(s, SealedSegment) for d in s.damage]
     found = Survey(
         folder=str(folder),
         format=identity.format if identity else 0,
@@ -98,7 +94,7 @@ def survey(folder: Path, top: int = 20) -> Survey:
         topics=sorted(topics, key=lambda facts: (facts.first - facts.next, facts.topic))[:top],
         topic_count=len(topics),
         snapshots=[_snapshot_facts(files, path) for path in snapshot_paths(folder, files.names(folder))],
-        damage=[*reader.damage, *(damage for damage in sealed_damage if damage not in reader.damage)],
+        damage=list(reader.damage),
     )
     reader.close()
     return found
@@ -109,14 +105,12 @@ def _segment_facts(segment: Segment) -> SegmentFacts:
     oldest_us, newest_us = segment.time_range_us
     if isinstance(segment, BlockSegment):
         kind: Literal["active", "blocks", "sealed", "held"] = "active" if segment.is_growing else "blocks"
-        rows = segment.index.rows
     else:
         kind = "held" if segment.path.name.startswith(HELD) else "sealed"
-        rows = segment.rows if isinstance(segment, SealedSegment) else 0
     has_blocks = kind == "sealed" and segment.path.with_suffix(BLOCKS).exists()
     return SegmentFacts(
-        file=segment.path.name, kind=kind, first=segment.first, last=segment.last, rows=rows, bytes=segment.size,
-        oldest_us=oldest_us, newest_us=newest_us, has_blocks=has_blocks,
+        file=segment.path.name, kind=kind, first=segment.first, last=segment.last, rows=segment.rows,
+        bytes=segment.size, oldest_us=oldest_us, newest_us=newest_us, has_blocks=has_blocks,
     )  # fmt: skip
 
 
@@ -131,23 +125,14 @@ def _topics(segments: Sequence[Segment]) -> list[TopicFacts]:
     return [TopicFacts(topic, *offsets) for topic, offsets in found.items()]
 
 
-class _ShownSnapshot(msgspec.Struct):
-    """Fields of a snapshot that are shown."""
-
-    sequence: int
-    offsets: dict[str, int]
-    sections: dict[str, dict[str, Any]]
-
-
 def _snapshot_facts(files: Files, path: Path) -> SnapshotFacts:
     """Return the facts about a snapshot file."""
-    data = maybe_read_file(files, path) or b""
-    opened = maybe_unprotect(data)
-    if opened is None or maybe_decode_snapshot(data) is None:
+    found = maybe_decode_snapshot(maybe_read_file(files, path) or b"")
+    if found is None:
         return SnapshotFacts(path.name, -1, {})
-    snapshot = msgspec.json.decode(opened[0], type=_ShownSnapshot)
-    sections = {name: len(values) for name, values in snapshot.sections.items()}
-    return SnapshotFacts(path.name, snapshot.sequence, sections | {"topics": len(snapshot.offsets)})
+    sequence, _, state = found
+    sizes = {name: len(values) for name, values in state.sections.items()}
+    return SnapshotFacts(path.name, sequence, sizes | {"topics": len(state.next_offsets)})
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -155,7 +140,7 @@ def _snapshot_facts(files: Files, path: Path) -> SnapshotFacts:
 
 def select_rows(
     reader: Reader, start: int | None, stop: int | None, topic: str | None = None, limit: int | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Yield rows from position `start` (None: the first one left) until `stop`, of topics that match `topic`."""
     left = limit
     for batch in reader.read(reader.first_position() if start is None else start, stop):
@@ -201,7 +186,7 @@ def next_offset(reader: Reader, topic: str) -> int:
     raise JournalError(f"topic {topic!r} has no rows; run `raceway journal info` to list the topics")
 
 
-def _maybe_first(batches: Iterator[pa.RecordBatch]) -> dict[str, Any] | None:
+def _maybe_first(batches: Batches) -> dict[str, Any] | None:
     """Return the first row; None if there is none."""
     return next((row for batch in batches for row in batch.slice(0, 1).to_pylist()), None)
 

@@ -14,6 +14,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from msgspec import Meta
 
 from raceway.errors import MalformedError, TrimmedError
 from raceway.journal.contract import SearchedRows
+from raceway.journal.format import Batches, Columns
 from raceway.journal.read.rows import grouped, of_topic
 
 # The first window is small, because most searches are for recent rows; then they double.
@@ -37,7 +39,7 @@ _json = msgspec.json.Decoder()
 
 Path = tuple[str | int, ...]
 # `read` of a journal, or of a reader of its files.
-Read = Callable[[int, int | None, Sequence[str] | None], Iterator[pa.RecordBatch]]
+Read = Callable[[int, int | None, Columns], Batches]
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,13 +176,11 @@ def _bounds(journal: SearchedRows, criteria: Criteria) -> tuple[int, int]:
 
 def _maybe_time(read: Read, position: int, stop: int) -> int | None:
     """Return the time of the first readable row from this position on; None if there is none."""
-    for batch in _read(read, position, stop, ("time_us",)):
-        if batch.num_rows:
-            return int(batch.column("time_us")[0].as_py())
-    return None
+    found = next(filter(len, _read(read, position, stop, ("time_us",))), None)
+    return None if found is None else int(found.column("time_us")[0].as_py())
 
 
-def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(read: Read, start: int, stop: int, columns: Columns) -> Batches:
     """Yield rows, skipping what retention has removed."""
     try:
         yield from read(start, stop, columns)
@@ -202,21 +202,29 @@ def _matching(journal: SearchedRows, judge: _Judge, low: int, high: int, limit: 
     for _, group in groupby(sequences, key=lambda sequence: bisect_right(begins, sequence)):
         chosen = list(group)
         wanted = pa.array(chosen, pa.int64())
-        found += [_those(batch, wanted) for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)]
+        found += [
+            batch.filter(pc.is_in(batch.column("sequence"), wanted))
+            for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)
+        ]
     rows: list[dict[str, Any]] = pa.Table.from_batches(found).to_pylist() if found else []
     rows.reverse()
     return rows
 
 
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+def joined(batches: Batches) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Yield batches joined to larger ones, with the first sequence of each part."""
     for group in grouped(batches, JOINED_ROWS, JOINED_BYTES):
         yield pa.concat_batches(group), [each.column("sequence")[0].as_py() for each in group]
 
 
-def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
-    """Return the rows with these sequences."""
-    return batch.filter(pc.is_in(batch.column("sequence"), sequences))
+def has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa.Array:
+    """Return a mask of the rows that have one of the ids in one of the columns."""
+    values = pa.array(ids, pa.string())
+    # `is_in` gives false for null, where `equal` would give null and spoil the `or`.
+    found = pc.is_in(batch.column(columns[0]), values)
+    for name in columns[1:]:
+        found = pc.or_(found, pc.is_in(batch.column(name), values))
+    return found
 
 
 class _Judge:
@@ -226,59 +234,40 @@ class _Judge:
         self._criteria, self._hidden = criteria, pa.array(sorted(hidden), pa.string())
         self._path = parse_path(criteria.path) if criteria.path else None
         self._values = _meant(criteria.path_value)
-        self.columns = ["sequence", "kind", *self._asked()]
+        self._tests = list(self._chosen_tests())
+        asked = [name for name, _ in self._tests if name != "*"]
+        asked += [*(ID_COLUMNS if criteria.id else ()), *(("payload",) if self._path else ())]
+        self.columns = list(dict.fromkeys(("sequence", *asked)))
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the matching rows."""
         # Filtered after each test: the expensive ones at the end see few rows.
-        for name, test in self._tests():
+        for name, test in self._tests:
             if not batch.num_rows:
                 break
             batch = batch.filter(test(batch if name == "*" else batch.column(name)))
         return self._by_path(batch) if self._path is not None and batch.num_rows else batch
 
-    def _asked(self) -> list[str]:
-        """Return the columns that the criteria need."""
-        criteria = self._criteria
-        asked = {
-            "topic": bool(criteria.topic or len(self._hidden)), "wire": bool(criteria.wire),
-            "producer": bool(criteria.producer), "error": criteria.failed, "attributes": bool(criteria.attribute),
-            "payload": bool(criteria.text or self._path),
-        }  # fmt: skip
-        return [*(name for name, is_asked in asked.items() if is_asked), *(ID_COLUMNS if criteria.id else ())]
-
-    def _tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    def _chosen_tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         """Yield (column, test) for each criterion, cheap ones first; `*` gets the whole batch."""
         criteria = self._criteria
         # Control rows are internal state of the bus: tokens, schemas, cursors.
         yield "kind", lambda kind: pc.not_equal(kind, "control")
-        if criteria.kind:
-            yield "kind", lambda kind: pc.equal(kind, criteria.kind)
-        if criteria.wire:
-            yield "wire", lambda wire: pc.equal(wire, criteria.wire)
+        for name in ("kind", "wire", "producer"):
+            if wanted := getattr(criteria, name):
+                yield name, partial(pc.equal, wanted)
         if criteria.topic:
             yield "topic", lambda topics: of_topic(topics, criteria.topic)
         if len(self._hidden):
             yield "topic", lambda topic: pc.invert(pc.is_in(topic, self._hidden))
-        if criteria.producer:
-            yield "producer", lambda producer: pc.equal(producer, criteria.producer)
         if criteria.failed:
             yield "error", pc.is_valid
         if criteria.id:
-            yield "*", self._has_id
+            yield "*", lambda batch: has_id(batch, ID_COLUMNS, [criteria.id])
         if criteria.attribute:
             yield "attributes", self._has_attribute
         if criteria.text:
             yield "payload", lambda payload: pc.match_substring(payload, criteria.text.encode())
-
-    def _has_id(self, batch: pa.RecordBatch) -> Any:
-        """Return a mask of the rows that have the id in any id column."""
-        wanted = pa.array([self._criteria.id], pa.string())
-        # `is_in` gives false for null, where `equal` would give null and spoil the `or`.
-        found = pc.is_in(batch.column(ID_COLUMNS[0]), wanted)
-        for name in ID_COLUMNS[1:]:
-            found = pc.or_(found, pc.is_in(batch.column(name), wanted))
-        return found
 
     def _has_attribute(self, attributes: Any) -> Any:
         """Return a mask of the rows that have the attribute, with the value if one is given."""

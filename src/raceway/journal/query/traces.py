@@ -8,7 +8,7 @@ index, and positions and times rise together, so a time is found by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
 from raceway.journal.contract import SearchedRows
-from raceway.journal.query.search import Read, joined, position_at
+from raceway.journal.format import Batches
+from raceway.journal.query.search import Read, has_id, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
 # Rows read at once: takes a few milliseconds.
@@ -40,7 +41,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
     """
 
     read: Read
-    read_topic: Callable[..., Iterator[pa.RecordBatch]]
+    read_topic: Callable[..., Batches]
     first: int
     end: int
     rows: int
@@ -50,7 +51,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
     searched: int = 0
     exhausted: bool = False
 
-    def windows(self, begin: int, stop: int, *, backward: bool) -> Iterator[pa.RecordBatch]:
+    def windows(self, begin: int, stop: int, *, backward: bool) -> Batches:
         """Yield the id columns of a range of rows, a window at a time, until the budget is spent."""
         # Each pass has its own budget, or a long first one would leave nothing for collecting the rows.
         places, allowed = range(begin, stop, self.window), self.searched + self.rows
@@ -62,7 +63,7 @@ class TraceSearch(msgspec.Struct, kw_only=True):
             yield from reversed(found) if backward else found
             self._count(min(self.window, stop - at))
 
-    def topic_windows(self, topic: str, end: int) -> Iterator[pa.RecordBatch]:
+    def topic_windows(self, topic: str, end: int) -> Batches:
         """Yield the id columns of one topic's rows, newest first; `end` is the offset after the last one."""
         allowed = self.searched + self.rows
         for at in reversed(range(0, end, self.window)):
@@ -121,10 +122,10 @@ def maybe_trace(
     return trace
 
 
-def _maybe_met(newest_first: Iterator[pa.RecordBatch], wanted: str) -> tuple[int, str] | None:
+def _maybe_met(newest_first: Batches, wanted: str) -> tuple[int, str] | None:
     """Return position and correlation id of the newest row that has the id; None if there is none."""
     for batch in newest_first:
-        hits = pc.indices_nonzero(_has_id(batch, _IDS, [wanted]))
+        hits = pc.indices_nonzero(has_id(batch, _IDS, [wanted]))
         if len(hits):
             row = hits[-1].as_py()
             root = batch.column("correlation_id")[row].as_py()
@@ -136,13 +137,13 @@ def _root_position(search: TraceSearch, root: str, begin: int, position: int) ->
     """Return where the chain began: the newest message with that id, not an answer, at or before a position."""
     earliest = position
     for batch in search.windows(begin, position + 1, backward=True):
-        named = _has_id(batch, ("message_id",), [root])
+        named = has_id(batch, ("message_id",), [root])
         # An answer may carry its request's id as its own; it does not begin a chain.
         begun = pc.and_(named, pc.not_equal(batch.column("kind"), pa.scalar("response")))
         hits = pc.indices_nonzero(begun)
         if len(hits):
             return batch.column("sequence")[hits[-1].as_py()].as_py()  # type: ignore[no-any-return]  # a number
-        hits = pc.indices_nonzero(_has_id(batch, ("correlation_id",), [root]))
+        hits = pc.indices_nonzero(has_id(batch, ("correlation_id",), [root]))
         if len(hits):
             # The root itself may be removed or lost: then the oldest row of the chain that was met has to do.
             earliest = batch.column("sequence")[hits[0].as_py()].as_py()
@@ -159,7 +160,7 @@ def _gather(search: TraceSearch, root: str, begin: int, stop: int) -> list[int]:
     for batch in search.windows(begin, stop, backward=False):
         # Until no new root appears: a forwarded id may be the root of rows within the same batch.
         while True:
-            mask = _has_id(batch, ("correlation_id",), list(roots))
+            mask = has_id(batch, ("correlation_id",), list(roots))
             handed = {each for each in batch.column("forwarded_id").filter(mask).to_pylist() if each} - roots
             if not handed or len(roots) > search.max_rows:
                 break
@@ -168,15 +169,6 @@ def _gather(search: TraceSearch, root: str, begin: int, stop: int) -> list[int]:
         if len(chosen) > search.max_rows:
             break
     return chosen
-
-
-def _has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa.Array:
-    """Return a mask of the rows that have one of the ids in one of the columns."""
-    values = pa.array(ids, pa.string())
-    found = pc.is_in(batch.column(columns[0]), values)
-    for name in columns[1:]:
-        found = pc.or_(found, pc.is_in(batch.column(name), values))
-    return found
 
 
 def _rows(search: TraceSearch, position: int) -> list[dict[str, Any]]:

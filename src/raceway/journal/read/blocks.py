@@ -8,7 +8,7 @@ without a byte in them are returned.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import unpack
 
 import pyarrow as pa
@@ -16,16 +16,10 @@ import pyarrow.compute as pc
 
 from raceway.config import MIB
 from raceway.errors import FormatVersionError
-from raceway.journal.contract import Damage
+from raceway.journal import format as block_format
+from raceway.journal.contract import Damage, DamageKind
 from raceway.journal.files import Source
-from raceway.journal.format import (
-    PREFIX_SIZE,
-    VERSION,
-    Meta,
-    Prefix,
-    maybe_parse_meta,
-    maybe_parse_prefix,
-)
+from raceway.journal.format import Batches, Columns, Meta, Prefix
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend_all
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.salvage import good_ranges
@@ -43,6 +37,9 @@ _HEAD_READ = 8192
 _NEEDS = {"correlation_id": ("message_id",)}
 
 
+HEAD_REPAIRED = "a flipped bit in the head of a block"
+
+
 class BadStripesError(Exception):
     """Raised for bytes that cannot be trusted. Does not leave this module."""
 
@@ -50,7 +47,15 @@ class BadStripesError(Exception):
 class StoredBlock:
     """Block of `source` at `position`."""
 
-    def __init__(self, source: Source, position: int, prefix: Prefix, meta: Meta, file: str, damage: DamageLog) -> None:
+    def __init__(
+        self,
+        source: Source,
+        position: int,
+        prefix: Prefix,
+        meta: Meta,
+        file: str,
+        damage: DamageLog,
+    ) -> None:
         self.prefix, self.meta = prefix, meta
         self._source, self._position, self._file, self._damage = source, position, file, damage
         self._sums = unpack(f"<{len(meta.sums) // 4}I", meta.sums)
@@ -66,15 +71,13 @@ class StoredBlock:
             return False
         return True
 
-    def read(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, begin: int, end: int, columns: Columns = None) -> Batches:
         """Yield rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
         step = self._rows_at_once(_BATCH_BYTES)
         for at in range(begin, end, step):
             yield from self._read_good(at, min(at + step, end), columns)
 
-    def read_topic(
-        self, topic: str, offset: int, budget: Budget, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def read_topic(self, topic: str, offset: int, budget: Budget, columns: Columns) -> Batches:
         """Yield rows of `topic` from `offset` on until the budget is spent."""
         wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
         for begin, end in self._topic_rows(topic, offset, budget):
@@ -110,7 +113,7 @@ class StoredBlock:
         """Estimate how many rows have `size` bytes, by the block's mean row size; at least one."""
         return max(1, self.prefix.rows * size // max(1, self.prefix.body_size))
 
-    def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read_good(self, begin: int, end: int, columns: Columns) -> Batches:
         """Yield the good rows of a range, as one batch if the block is sound."""
         if not self._bad:
             try:
@@ -125,7 +128,7 @@ class StoredBlock:
             if low < high:
                 yield self._decode(low, high, columns)
 
-    def _decode(self, begin: int, end: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+    def _decode(self, begin: int, end: int, columns: Columns) -> pa.RecordBatch:
         return decode_rows(self.meta, self.prefix.first, self.prefix.rows, self._load, begin, end, columns)
 
     def _load(self, at: int, size: int) -> pa.Buffer:
@@ -166,28 +169,18 @@ class StoredBlock:
         # Without the word sum, three or more flips in one stripe would pass as one, once in 4,096 cases.
         if not bad and (not repaired or word_sum(self._body) == self.meta.check):
             if repaired:
-                self._report_repair()
+                reason = "a flipped bit in the body"
+                self._damage.add(of_block("repaired", self._file, self._position, self.prefix, reason))
             return
         # The word sum covers the whole body: if it differs, any of the repaired stripes may be the wrong one.
         self._bad = frozenset(bad + repaired)
         good = sum(map(len, self._good_ranges(None)))
+        reason = f"{len(self._bad)} of {len(self._sums)} stripes of the block are damaged"
         self._damage.add(
-            Damage(
-                kind="quarantined", file=self._file, position=self._position, size=self.prefix.size,
-                first=self.prefix.first, last=self.prefix.last, rows=self.prefix.rows - good,
-                reason=f"{len(self._bad)} of {len(self._sums)} stripes of the block are damaged",
-            )
-        )  # fmt: skip
+            of_block("quarantined", self._file, self._position, self.prefix, reason, self.prefix.rows - good)
+        )
 
-    def _report_repair(self) -> None:
-        self._damage.add(
-            Damage(
-                kind="repaired", file=self._file, position=self._position, size=self.prefix.size,
-                first=self.prefix.first, last=self.prefix.last, reason="a flipped bit in the body",
-            )
-        )  # fmt: skip
-
-    def _good_ranges(self, columns: Sequence[str] | None) -> list[range]:
+    def _good_ranges(self, columns: Columns) -> list[range]:
         """Return the runs of rows whose bytes, in the given columns, all lie in good stripes."""
         names = STORED_TYPES if columns is None else {n for name in columns for n in (name, *_NEEDS.get(name, ()))}
         assert self._body is not None
@@ -199,38 +192,36 @@ def maybe_read_block(
 ) -> StoredBlock | None:
     """Read the head of the block of `size` bytes at `position`; None if it is damaged beyond repair."""
     data = source.read(min(size, _HEAD_READ), position)
-    parsed = maybe_parse_prefix(data[:PREFIX_SIZE], marker)
+    parsed = block_format.maybe_parse_prefix(data[: block_format.PREFIX_SIZE], marker)
     if parsed is None:
         return None
     prefix, prefix_mended = parsed
     check_version(prefix, file)
-    meta_end = PREFIX_SIZE + prefix.meta_size
+    meta_end = block_format.PREFIX_SIZE + prefix.meta_size
     # A block with very many topics or stripes: its metadata did not fit into the first read.
     if len(data) < meta_end:
         data = source.read(meta_end, position)
-    found = maybe_parse_meta(data[PREFIX_SIZE:meta_end], prefix)
+    found = block_format.maybe_parse_meta(data[block_format.PREFIX_SIZE : meta_end], prefix)
     if found is None:
         return None
     meta, meta_mended = found
     if prefix_mended or meta_mended:
-        report_head_repair(damage, file, position, prefix)
+        damage.add(of_block("repaired", file, position, prefix, HEAD_REPAIRED))
     return StoredBlock(source, position, prefix, meta, file, damage)
 
 
-def report_head_repair(damage: DamageLog, file: str, position: int, prefix: Prefix) -> None:
-    """Report that a flipped bit in a block's prefix or metadata was repaired."""
-    damage.add(
-        Damage(
-            kind="repaired", file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last,
-            reason="a flipped bit in the head of a block",
-        )
+def of_block(kind: DamageKind, file: str, position: int, prefix: Prefix, reason: str, rows: int = 0) -> Damage:
+    """Return the report of a damaged block, which lost so many rows."""
+    return Damage(
+        kind=kind, file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last, rows=rows,
+        reason=reason,
     )  # fmt: skip
 
 
 def check_version(prefix: Prefix, file: str) -> None:
     """Raise FormatVersionError if the block has another format version."""
-    if prefix.version != VERSION:
-        raise FormatVersionError(file, prefix.version, VERSION)
+    if prefix.version != block_format.VERSION:
+        raise FormatVersionError(file, prefix.version, block_format.VERSION)
 
 
 def _of_topic(batch: pa.RecordBatch, topic: str, offset: int) -> pa.Array:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
+from raceway.journal.format import Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
-from raceway.journal.integrity.holes import report_end, report_gap, take_reports
+from raceway.journal.integrity.holes import report_end, report_gap
 from raceway.journal.read.segment import BlockSegment, first_of
 from raceway.journal.write.mark import TRIMMED, maybe_read_position
 
@@ -49,7 +49,7 @@ class Listing(NamedTuple):
     firsts: tuple[int, ...]
     segments: tuple[Segment, ...]
     held: tuple[Segment, ...]
-    begin: int  # the first position that retention left
+    begin: int  # the first position that retention kept; if its row is lost, reading begins with a gap
 
 
 class Catalogue:
@@ -57,9 +57,9 @@ class Catalogue:
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
-        self._topics: OrderedDict[Path, Mapping[str, tuple[int, int]]] = OrderedDict()
+        # It may read files. Two threads may both do it at once; the result is the same.
+        self._topics = lru_cache(_KEPT_TOPICS)(_topics_of)
         self._hints: dict[str, Path] = {}
-        self._lock = threading.Lock()  # guards the two above
         self.listing = Listing((), (), (), 0)
 
     def show(self, segments: Sequence[Segment], held: Sequence[Segment] = (), begin: int | None = None) -> None:
@@ -67,9 +67,8 @@ class Catalogue:
 
         `begin` is the first position that retention kept, if rows are lost between it and the first segment.
         """
-        with self._lock:
-            self._topics.clear()
-            self._hints.clear()
+        self._topics.cache_clear()
+        self._hints.clear()
         firsts = tuple(segment.first for segment in segments)
         oldest = firsts[0] if firsts else begin or 0
         # One assignment: atomic for readers, who take the tuple once and use nothing else.
@@ -78,43 +77,36 @@ class Catalogue:
     def refresh(self) -> None:
         """List the segments again. No-op in memory, where no file is replaced."""
 
-    def read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns) -> Batches:
         """Yield rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
-        if start < min(stop, self.first_position()):
-            raise TrimmedError(start, self.first_position())
+        if start < min(stop, self.listing.begin):
+            raise TrimmedError(start, self.listing.begin)
         # A generator runs on first use; the check above must raise in the call itself.
         return self._read(start, stop, columns)
 
-    def read_topic(
-        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def read_topic(self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Columns) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit. Raises TrimmedError if `offset` is below the first one
         left."""
         self._check_offset(topic, offset)
         return self._read_topic(topic, offset, max_rows, max_bytes, columns)
 
-    def first_position(self) -> int:
-        """Return the first position that retention kept. Its row may be lost: then reading begins with a gap."""
-        return self.listing.begin
-
-    def maybe_first_offset(self, topic: str) -> int | None:
+    def maybe_first_offset(self, topic: str, attempts: int = _ATTEMPTS) -> int | None:
         """Return the first offset left of a topic; None if there is none."""
-        for attempts_left in reversed(range(_ATTEMPTS)):
-            try:
-                known = (self._maybe_offsets(s, topic) for s in (*self.listing.held, *self.listing.segments))
-                return next((found[0] for found in known if found is not None), None)
-            except FileNotFoundError:
-                if not attempts_left:
-                    raise
-                self.refresh()
-        raise AssertionError("the last attempt returns or raises")
+        try:
+            known = (self._maybe_offsets(s, topic) for s in (*self.listing.held, *self.listing.segments))
+            return next((found[0] for found in known if found is not None), None)
+        except FileNotFoundError:
+            if attempts == 1:
+                raise
+            self.refresh()
+            return self.maybe_first_offset(topic, attempts - 1)
 
     def close(self) -> None:
         """Close all segments."""
         for segment in (*self.listing.segments, *self.listing.held):
             segment.close()
 
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, start: int, stop: int, columns: Columns) -> Batches:
         """Yield rows segment by segment, listing again where a file was replaced meanwhile."""
         position, attempts_left = start, _ATTEMPTS
         while position < stop:
@@ -133,14 +125,14 @@ class Catalogue:
                     raise
                 self.refresh()
                 continue
-            self._take_reports(segment, end)
+            if end is not None:
+                with suppress(FileNotFoundError):  # removed as soon as it was read
+                    report_end(segment, end, self._damage)
             # The whole range of the segment counts as read, also where rows of it are lost: readers skip over
             # damage.
             position, attempts_left = stop if end is None else end, _ATTEMPTS
 
-    def _read_topic(
-        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _read_topic(self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Columns) -> Batches:
         """Yield rows of a topic segment by segment. Rows that are in two files (held and sealed) are yielded once."""
         wanted = columns and [*columns, *({"offset"} - set(columns))]
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -155,7 +147,6 @@ class Catalogue:
                             offset = pc.max(batch.column("offset")).as_py() + 1
                             max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
                             yield batch if columns is None else batch.select(columns)
-                    self._take_reports(segment)
                     # A segment that yielded rows, but not its last one, met a limit. (Or its last rows are lost: then
                     # the next call begins after the last good one, gets nothing here and goes on.)
                     if max_rows <= 0 or max_bytes <= 0 or (offset > begun and self._reaches(segment, topic, offset)):
@@ -168,7 +159,7 @@ class Catalogue:
 
     def _check_offset(self, topic: str, offset: int) -> None:
         """Raise TrimmedError if the offset was removed by retention."""
-        if self.first_position() > 0:  # something was removed
+        if self.listing.begin > 0:  # something was removed
             first = self.maybe_first_offset(topic)
             if first is not None and offset < first:
                 raise TrimmedError(offset, first, topic)
@@ -178,7 +169,7 @@ class Catalogue:
         firsts, segments = self.listing[:2]
         number = bisect_right(firsts, position) - 1
         if number < 0:
-            raise TrimmedError(position, self.first_position())
+            raise TrimmedError(position, self.listing.begin)
         return segments[number], firsts[number + 1] if number + 1 < len(firsts) else None
 
     def _segments_from(self, topic: str, offset: int) -> Iterator[Segment]:
@@ -227,23 +218,13 @@ class Catalogue:
     def _maybe_offsets(self, segment: Segment, topic: str) -> tuple[int, int] | None:
         """Return (first, next) offset of a topic in a segment, from the cache if it is sealed."""
         if isinstance(segment, BlockSegment):
-            return segment.maybe_offsets(topic)
-        with self._lock:
-            topics = self._topics.get(segment.path)
-        if topics is None:
-            # Outside of the lock: it may read files. Two threads may both do it; the result is the same.
-            topics = segment.topics()
-            with self._lock:
-                self._topics[segment.path] = topics
-                while len(self._topics) > _KEPT_TOPICS:
-                    self._topics.popitem(last=False)
-        return topics.get(topic)
+            return segment.index.maybe_offsets(topic)
+        return self._topics(segment).get(topic)  # type: ignore[arg-type]  # every object can be hashed
 
-    def _take_reports(self, segment: Segment, end: int | None = None) -> None:
-        """Record the damage a segment met, and rows missing before `end`, where the next one begins."""
-        take_reports(segment, self._damage)
-        with suppress(FileNotFoundError):  # removed as soon as it was read
-            report_end(segment, segment.first if end is None else end, self._damage)
+
+def _topics_of(segment: Segment) -> Mapping[str, tuple[int, int]]:
+    """Return the offsets of each topic in a segment."""
+    return segment.topics()
 
 
 class FolderCatalogue(Catalogue):
@@ -319,14 +300,10 @@ class FolderCatalogue(Catalogue):
             return known
         if path.suffix == BLOCKS:
             return self._open_blocks(path, newest)
-        from raceway.journal.read.sealed import (
-            SealedSegment,  # the Parquet library costs 30 ms; a young journal has none
-        )
+        # Imported on use: the Parquet library costs 30 ms, and a young journal needs none.
+        from raceway.journal.read.sealed import SealedSegment
 
-        sealed = SealedSegment(path, may_write=self._may_write, files=self._files)
+        sealed = SealedSegment(path, self._damage, self._files, may_write=self._may_write)
         blocks = path.with_suffix(BLOCKS)
         # A Parquet file beyond repair does not hide the blocks it was made from, as long as those are kept.
-        if not blocks.exists() or sealed.is_usable():
-            return sealed
-        self._take_reports(sealed)
-        return self._open_blocks(blocks, False)
+        return sealed if not blocks.exists() or sealed.is_usable() else self._open_blocks(blocks, False)

@@ -231,9 +231,13 @@ class Index:
     def maybe_decode(cls, data: bytes) -> Index | None:
         """Return the index; None if the bytes are damaged beyond repair or of another version."""
         found = checksum.maybe_unprotect(data)
-        if found is None or len(found[0]) < _HEAD.size:
+        return None if found is None else cls.maybe_parse(found[0])
+
+    @classmethod
+    def maybe_parse(cls, body: bytes) -> Index | None:
+        """Return the index in the unprotected content of a file; None if it is of another version."""
+        if len(body) < _HEAD.size:
             return None
-        body = found[0]
         (magic, version, broken, chunks, spans, controls, names_size, covered, first, first_time_us, last_time_us) = (
             _HEAD.unpack_from(body)
         )

@@ -6,24 +6,23 @@ writer; the folder is listed again if files were sealed or removed in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from raceway.errors import JournalError
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
+from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, FileSource
 from raceway.journal.format import MARKER_SIZE
-from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.identity import maybe_marker
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_holes
-from raceway.journal.read.catalogue import BLOCKS, SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.read.reading import CatalogueReading
 from raceway.journal.read.segment import BlockSegment, resumable_index
 from raceway.journal.write.mark import maybe_read_mark
 
 
-class Reader:
+class Reader(CatalogueReading):
     """Committed rows of the journal in `folder`. Raises JournalError if there is no journal."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -43,13 +42,13 @@ class Reader:
         newest = self.segments()
         return newest[-1].last if newest else -1
 
-    def first_position(self) -> int:
-        """Return the first position that retention kept, as last listed."""
-        return self._catalogue.first_position()
-
     def segments(self) -> Sequence[Segment]:
         """Return the segments as last listed, oldest first."""
         return self._catalogue.listing.segments
+
+    def held(self) -> Sequence[Segment]:
+        """Return the held files as last listed."""
+        return self._catalogue.listing.held
 
     @property
     def damage(self) -> Sequence[Damage]:
@@ -57,36 +56,17 @@ class Reader:
 
     def follow(self) -> None:
         """Read what was written since the last call; `segments` and `first_position` are then up to date."""
-        self._follow(self.committed())
+        self._readable()
 
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
+    def _readable(self) -> int:
         # The mark is read before the segments: whatever it covers is in the files by then.
-        end = self.committed() + 1
-        self._follow(end - 1)
-        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
-
-    def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield committed rows of `topic` that have an offset, from `offset` on.
-
-        Raises TrimmedError if `offset` is below the first one left.
-        """
-        self._follow(self.committed())
-        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+        mark = self.committed()
+        self._follow(mark)
+        return mark
 
     def look_for_holes(self) -> None:
         """Add missing positions to `damage`, without reading complete segments."""
-        end = self.committed() + 1
-        self._follow(end - 1)
+        end = self._readable() + 1
         report_holes(self._files, self.segments(), self.first_position(), end, self._log)
         # `report_holes` leaves out the growing segment; here its end is known: the commit mark.
         if self.segments() and end > self.segments()[-1].first:
@@ -119,11 +99,8 @@ class Reader:
         """Return the journal's marker. Raises JournalError if there is no journal."""
         if not self._folder.is_dir():
             raise JournalError(f"{self._folder} is not a data folder")
-        identity = maybe_read_identity(self._files, self._folder)
-        if identity is not None:
-            return identity.marker_bytes
-        segments = sorted(self._folder.glob(f"{SEGMENT}*"))
-        if not segments:
+        marker = maybe_marker(self._files, self._folder)
+        if marker is None and not any(self._folder.glob(f"{SEGMENT}*")):
             raise JournalError(f"{self._folder} contains no journal")
         # Sealed segments need no marker, so a folder without blocks can be read with any.
-        return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)
+        return marker or bytes(MARKER_SIZE)

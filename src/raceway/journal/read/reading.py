@@ -1,50 +1,55 @@
-"""Reading half of a journal, through its catalogue; shared by all engines that keep blocks."""
+"""Reading half of a journal, through its catalogue; shared by the engines and by readers in other processes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-
-import pyarrow as pa
+from collections.abc import Iterable
 
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
+from raceway.journal.format import Batches, Columns
 from raceway.journal.read.catalogue import Catalogue
 from raceway.journal.state import State
 
 
 class CatalogueReading(ABC):
-    """Reading half of `Journal`, for classes that have a catalogue."""
+    """Committed rows of a catalogue, by position or by topic."""
+
+    _catalogue: Catalogue
+
+    @abstractmethod
+    def _readable(self) -> int:
+        """Return the sequence of the last row that may be read, which the catalogue shows by then."""
+
+    def read(self, start: int, stop: int | None = None, columns: Columns = None) -> Batches:
+        """See `Journal.read`."""
+        # Bounded by the commit mark: the active file may hold bytes that are not synced, or will be cut back.
+        end = self._readable() + 1
+        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
+
+    def read_topic(
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
+        """See `Journal.read_topic`."""
+        self._readable()
+        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def first_position(self) -> int:
+        """Return the first position that retention kept, as last listed."""
+        return self._catalogue.listing.begin
+
+
+class JournalReading(CatalogueReading):
+    """Reading half of `Journal`, for classes that have a catalogue and a state."""
 
     state: State
-    _catalogue: Catalogue
 
     @property
     @abstractmethod
     def committed(self) -> int:
         """See `Journal.committed`."""
 
-    def read(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """See `Journal.read`."""
-        # Bounded by the commit mark: the active file may hold bytes that are not synced, or will be cut back.
-        end = self.committed + 1
-        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
-
-    def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """See `Journal.read_topic`."""
-        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
-
-    def first_position(self) -> int:
-        """Return the first position that retention kept."""
-        return self._catalogue.first_position()
+    def _readable(self) -> int:
+        return self.committed
 
     def offsets(self, topic: str) -> tuple[int, int]:
         """See `Journal.offsets`. Both numbers are equal for a topic that was never used."""

@@ -8,14 +8,14 @@ Scalars passed to Arrow always have a type: inferring one looks for optional pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.format import PLAIN, RAMP, SCHEMA, Meta, StoredColumn, chosen_schema
+from raceway.journal.format import PLAIN, RAMP, SCHEMA, Columns, Meta, StoredColumn, chosen_schema
 from raceway.journal.write.columns import STORED_TYPES
 from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
 from raceway.model.topics import has_wildcard, matches
@@ -28,23 +28,12 @@ Load: TypeAlias = Callable[[int, int], pa.Buffer]
 
 
 def decode_rows(
-    meta: Meta, first: int, count: int, load: Load, begin: int, end: int, columns: Sequence[str] | None = None
+    meta: Meta, first: int, count: int, load: Load, begin: int, end: int, columns: Columns = None
 ) -> pa.RecordBatch:
     """Decode rows `begin` to `end` of a block of `count` rows whose first sequence is `first`."""
     schema = chosen_schema(columns)
     block = _BlockRows(meta, first, count, load, begin, end)
     return pa.RecordBatch.from_arrays([block.canonical(name) for name in schema.names], schema=schema)
-
-
-def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.RecordBatch:
-    """Return the first rows, until there are `max_rows` or their payloads have `max_bytes`; at least one."""
-    batch = batch.slice(0, max_rows)
-    # nbytes includes the payloads: if all columns fit, so do they.
-    if "payload" not in batch.schema.names or batch.nbytes <= max_bytes:
-        return batch
-    totals = pc.cumulative_sum(pc.binary_length(batch.column("payload")).cast(pa.int64()))
-    fitting = pc.sum(pc.less_equal(totals, pa.scalar(max_bytes, pa.int64()))).as_py() or 0
-    return batch.slice(0, max(1, fitting))
 
 
 def of_topic(topics: pa.Array, pattern: str) -> pa.Array:
@@ -89,8 +78,13 @@ class Budget:
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the first rows of the batch that fit; at least one."""
-        # At least one row, or a reader could never pass a row larger than its limit.
-        taken = take_until(batch, self.rows, self.size)
+        taken = batch.slice(0, self.rows)
+        # nbytes includes the payloads: if all columns fit, so do they.
+        if "payload" in taken.schema.names and taken.nbytes > self.size:
+            totals = pc.cumulative_sum(pc.binary_length(taken.column("payload")).cast(pa.int64()))
+            fitting = pc.sum(pc.less_equal(totals, pa.scalar(self.size, pa.int64()))).as_py() or 0
+            # At least one row, or a reader could never pass a row larger than its limit.
+            taken = taken.slice(0, max(1, fitting))
         self.rows -= taken.num_rows
         self.size -= taken.nbytes
         self.is_spent = taken.num_rows < batch.num_rows or self.rows <= 0 or self.size <= 0

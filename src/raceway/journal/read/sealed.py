@@ -9,52 +9,39 @@ complete. Of the three only the Parquet file cannot be rebuilt:
                               While the blocks still exist (15 minutes), the rows are read from them
     `.sum` lost               rebuilt from row groups whose own page checksums are right
     `.idx` lost               rebuilt from the rows
-
-What was parsed from the side files is cached for the few segments read last, because a reader comes back for the next
-rows at once and a folder may hold thousands of segments.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.errors import JournalError
+from raceway.journal import parquet
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, DamageKind
 from raceway.journal.files import Files, maybe_read_file, write_file
-from raceway.journal.format import chosen_schema
+from raceway.journal.format import Batches, Columns, chosen_schema
 from raceway.journal.identity import maybe_find_marker
 from raceway.journal.integrity.checksum import STRIPE, maybe_unprotect, protect
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
-from raceway.journal.parquet import (
-    INDEXED,
-    add_group,
-    is_plausible,
-    missing_of,
-    open_parquet,
-    parse_footer,
-    read_group,
-    sequence_range,
-)
 from raceway.journal.read.index import Index
-from raceway.journal.read.rows import take_until
-from raceway.journal.read.segment import BlockSegment, first_of
+from raceway.journal.read.rows import Budget
+from raceway.journal.read.segment import BlockSegment, StoredSegment, missing
 from raceway.journal.write.staging import files_of
 
-# Footer, checksums and index of a segment are about a megabyte in memory.
-_KEPT_SEGMENTS = 4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,15 +53,11 @@ class _Parts:
     index: Index
 
 
-class SealedSegment:
+class SealedSegment(StoredSegment):
     """Reading side of a sealed segment; thread-safe.
 
     `may_write`: this process owns the folder, so what was repaired or rebuilt is also written to disk.
     """
-
-    # Shared by all segments: the bound is on the memory of the process, not of one journal.
-    _lately_read: ClassVar[OrderedDict[SealedSegment, None]] = OrderedDict()
-    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -84,11 +67,7 @@ class SealedSegment:
         *,
         may_write: bool = False,
     ) -> None:
-        self.path = path
-        self.first = first_of(path)
-        self._log = damage or DamageLog()
-        self._files = files or Files()
-        self._may_write = may_write
+        super().__init__(path, damage, files, may_write)
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
         self._kept_rows: tuple[tuple[int, str, tuple[str, ...] | None], pa.Table] | None = None
@@ -103,7 +82,7 @@ class SealedSegment:
         if parts is None:
             index = self._maybe_saved_index()
             return self.first - 1 if index is None else index.last
-        return max([parts.index.last, *(last for _, last in missing_of(parts.metadata))])
+        return max([parts.index.last, *(last for _, last in parquet.missing_of(parts.metadata))])
 
     @cached_property
     def size(self) -> int:
@@ -122,10 +101,6 @@ class SealedSegment:
         parts = self._maybe_parts()
         return (0, 0) if parts is None else (parts.index.first_time_us, parts.index.last_time_us)
 
-    @property
-    def damage(self) -> Sequence[Damage]:
-        return self._log.reports
-
     def is_usable(self) -> bool:
         """Return whether anything can be read from the file. If not, the blocks are needed."""
         return self._maybe_parts() is not None
@@ -139,40 +114,22 @@ class SealedSegment:
         parts = self._maybe_parts()
         return {} if parts is None else parts.index.topics()
 
-    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
-        parts = self._maybe_parts()
-        return None if parts is None else parts.index.maybe_offsets(topic)
-
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a row group at a time."""
-        parts = self._maybe_parts()
-        if parts is None:
-            return
-        index = parts.index
-        # Needed to cut the first and the last row group to size.
-        wanted = None if columns is None else [*columns, "sequence"]
-        with self._open(parts) as file:
-            for chunk in range(index.chunk_at(start), len(index)):
-                first, last = index.first_of(chunk), index.last_of(chunk)
-                if first >= stop:
-                    return
-                group = self._maybe_group(file, parts, chunk, wanted)
-                if group is None:
-                    continue
-                if first < start or last >= stop:
-                    group = _between(group, start, stop)
-                yield from (group if columns is None else group.select(columns)).to_batches()
+
+        def chosen(index: Index) -> Iterable[int]:
+            return takewhile(lambda chunk: index.first_of(chunk) < stop, range(index.chunk_at(start), len(index)))
+
+        # Sequences are needed to cut the first and the last row group to size.
+        for first, last, group in self._groups(chosen, None if columns is None else [*columns, "sequence"]):
+            rows = _between(group, start, stop) if first < start or last >= stop else group
+            yield from (rows if columns is None else rows.select(columns)).to_batches()
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit, opening only row groups that hold the topic."""
-        parts = self._maybe_parts()
+        parts, budget = self._maybe_parts(), Budget(max_rows, max_bytes)
         if parts is None:
             return
         with self._open(parts) as file:
@@ -182,25 +139,18 @@ class SealedSegment:
                     continue
                 chosen = rows.filter(pc.greater_equal(rows["offset"], offset))
                 for batch in (chosen if columns is None else chosen.select(columns)).to_batches():
-                    piece = take_until(batch, max_rows, max_bytes)
-                    yield piece
-                    max_rows, max_bytes = max_rows - piece.num_rows, max_bytes - piece.nbytes
-                    # A limit was reached within the batch; the rest is read by the next call.
-                    if piece.num_rows < batch.num_rows or max_rows <= 0 or max_bytes <= 0:
+                    yield budget.take(batch)
+                    if budget.is_spent:
                         return
 
-    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+    def read_control(self, start: int) -> Batches:
         """Yield kind and payload of rows from `start` on, from row groups that hold control rows."""
-        parts = self._maybe_parts()
-        if parts is None:
-            return
-        with self._open(parts) as file:
-            for chunk in parts.index.controls:
-                if parts.index.last_of(chunk) < start:
-                    continue
-                group = self._maybe_group(file, parts, chunk, ["sequence", "kind", "payload"])
-                if group is not None:
-                    yield from _between(group, start, self.last + 1).select(["kind", "payload"]).to_batches()
+
+        def chosen(index: Index) -> Iterable[int]:
+            return (chunk for chunk in index.controls if index.last_of(chunk) >= start)
+
+        for _, last, group in self._groups(chosen, ["sequence", "kind", "payload"]):
+            yield from _between(group, start, last + 1).select(["kind", "payload"]).to_batches()
 
     def check_bytes(self) -> None:
         """Compare every byte with its checksum; repairs are in `damage` afterwards.
@@ -209,35 +159,38 @@ class SealedSegment:
         """
         parts = self._maybe_parts()
         if parts is not None:
-            with self._checked_file(parts.sums) as file:
-                for number in range(len(parts.sums.crcs)):
-                    file.try_stripe(number)
-
-    def close(self) -> None:
-        """Drop the cached parts. Files are only open during a read."""
-        with SealedSegment._lately_lock:
-            SealedSegment._lately_read.pop(self, None)
-            self._forget()
+            self._check_stripes(parts.sums, 0)
 
     # ---- row groups -------------------------------------------------------------------------------------------------
 
     def _open(self, parts: _Parts) -> AbstractContextManager[pq.ParquetFile]:
         """Open the Parquet file for one read, through its checksums."""
-        return open_parquet(self._checked_file(parts.sums), parts.metadata)
+        return parquet.open_parquet(self._checked_file(parts.sums), parts.metadata)
 
     def _checked_file(self, sums: Sums) -> CheckedFile:
         return CheckedFile(self.path, sums, self._note_mended, self._may_write, self._files)
 
-    def _maybe_group(
-        self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Sequence[str] | None
-    ) -> pa.Table | None:
+    def _groups(
+        self, chosen: Callable[[Index], Iterable[int]], columns: Columns
+    ) -> Iterator[tuple[int, int, pa.Table]]:
+        """Yield the first and last position and the rows of some row groups, without damaged ones."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        with self._open(parts) as file:
+            for chunk in chosen(parts.index):
+                group = self._maybe_group(file, parts, chunk, columns)
+                if group is not None:
+                    yield parts.index.first_of(chunk), parts.index.last_of(chunk), group
+
+    def _maybe_group(self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Columns) -> pa.Table | None:
         """Read a row group; if it is damaged, its rows from the blocks, or None."""
         number = parts.index.positions[chunk]
         # Arrow's allocator keeps the memory of the last row group in pieces that do not fit this one: without this call
         # a reader that lags far behind grows to twice its size. It takes half a millisecond.
         pa.default_memory_pool().release_unused()
         try:
-            return read_group(file, number, columns)
+            return parquet.read_group(file, number, columns)
         except JournalError as error:
             rows = self._maybe_from_blocks(parts.index.first_of(chunk), parts.index.last_of(chunk), columns)
             reason = str(error) if rows is None else f"{error}; its rows are read from the .blocks file"
@@ -245,7 +198,7 @@ class SealedSegment:
             return rows
 
     def _maybe_topic_rows(
-        self, file: pq.ParquetFile, parts: _Parts, chunk: int, topic: str, columns: Sequence[str] | None
+        self, file: pq.ParquetFile, parts: _Parts, chunk: int, topic: str, columns: Columns
     ) -> pa.Table | None:
         """Return the rows of a topic in a row group. The last result is cached: readers come back for more."""
         wanted = None if columns is None else (*columns, "topic", "offset")
@@ -261,7 +214,7 @@ class SealedSegment:
         self._kept_rows = (key, rows)
         return rows
 
-    def _maybe_from_blocks(self, first: int, last: int, columns: Sequence[str] | None) -> pa.Table | None:
+    def _maybe_from_blocks(self, first: int, last: int, columns: Columns) -> pa.Table | None:
         """Read the rows from the `.blocks` file that this segment was made from; None if it no longer exists."""
         path = self.path.with_suffix(".blocks")
         # From the file itself: a sealed segment is also read where the file `identity` is lost.
@@ -288,71 +241,49 @@ class SealedSegment:
             self._remember()
         return parts
 
-    def _remember(self) -> None:
-        """Mark the segment as used last, and drop the parts of the one used longest ago."""
-        lately = SealedSegment._lately_read
-        with SealedSegment._lately_lock:
-            lately[self] = None
-            lately.move_to_end(self)
-            while len(lately) > _KEPT_SEGMENTS:
-                oldest, _ = lately.popitem(last=False)
-                oldest._forget()
-
     def _forget(self) -> None:
-        """Drop the cached parts; a read in progress keeps its own reference."""
         self._parts = self._kept_rows = None
 
     def _maybe_load(self) -> _Parts | None:
         """Load or rebuild the side files; None if nothing of the file can be used."""
-        sums = self._maybe_sums() or self._maybe_remade_sums()
+        name = self.path.with_suffix(".sum").name
+        sums = self._maybe_side_file(".sum", lambda body: maybe_parse_sums(body, name)) or self._maybe_remade_sums()
         if sums is None:
             self._note_unusable()
             return None
         # From the copy in `.sum`, which is checked, not from the Parquet file.
-        metadata = parse_footer(sums.footer)
-        for first, last in missing_of(metadata):
+        metadata = parquet.parse_footer(sums.footer)
+        for first, last in parquet.missing_of(metadata):
             self._note_missing(first, last, "lost before the segment was sealed")
-        self._check_footer(sums)
+        # The footer is repaired on disk, where other tools need it; readers here use the copy.
+        self._check_stripes(sums, sums.size - len(sums.footer))
         return _Parts(sums, metadata, self._index(sums, metadata))
-
-    def _maybe_sums(self) -> Sums | None:
-        """Load `.sum`, repairing one flipped bit; None if it is missing or damaged."""
-        path = self.path.with_suffix(".sum")
-        data = self._maybe_side_file(path)
-        found = None if data is None else maybe_parse_sums(data, path.name)
-        if found is None:
-            return None
-        sums, mended = found
-        if mended:
-            self._note_mended_side_file(path, encode_sums(sums))
-        return sums
 
     def _maybe_remade_sums(self) -> Sums | None:
         """Compute the checksums of the file as it is, after verifying the page checksums of every row group."""
         try:
             sums = measure(self.path)
-            metadata = parse_footer(sums.footer)
+            metadata = parquet.parse_footer(sums.footer)
         # Removed by retention, which is no damage: the catalogue lists the folder again.
         except FileNotFoundError:
             raise
         except (JournalError, OSError):
             return None
-        if not is_plausible(metadata):
+        if not parquet.is_plausible(metadata):
             return None
-        with open_parquet(self._checked_file(sums), metadata) as file:
+        with parquet.open_parquet(self._checked_file(sums), metadata) as file:
             # New checksums would vouch for damaged bytes, too: every group is verified now and reported if it
             # is bad.
             for number in range(metadata.num_row_groups):
                 try:
-                    read_group(file, number)
+                    parquet.read_group(file, number)
                 except JournalError as error:
                     self._note_bad_group("quarantined", metadata, number, str(error))
-        self._note_rebuilt(self.path.with_suffix(".sum"), encode_sums(sums))
+        self._replace(self.path.with_suffix(".sum"), encode_sums(sums), "rebuilt", "missing or damaged")
         return sums
 
-    def _check_footer(self, sums: Sums) -> None:
-        """Repair the footer on disk, which other tools need; readers here use the copy."""
-        begin = sums.size - len(sums.footer)
+    def _check_stripes(self, sums: Sums, begin: int) -> None:
+        """Compare the file from byte `begin` on with its checksums, repairing what can be."""
         with self._checked_file(sums) as file:
             for number in range(begin // STRIPE, len(sums.crcs)):
                 file.try_stripe(number)
@@ -364,39 +295,38 @@ class SealedSegment:
         if found is not None and found.covered == sums.size and len(found) == metadata.num_row_groups:
             return found
         index = self._remade_index(sums, metadata)
-        self._note_rebuilt(self.path.with_suffix(".idx"), index.encode())
+        self._replace(self.path.with_suffix(".idx"), index.encode(), "rebuilt", "missing or damaged")
         return index
 
     def _maybe_saved_index(self) -> Index | None:
-        """Load `.idx`, repairing one flipped bit; None if it is missing or damaged."""
-        path = self.path.with_suffix(".idx")
-        data = self._maybe_side_file(path)
-        found = None if data is None else maybe_unprotect(data)
-        index = None if data is None or found is None else Index.maybe_decode(data)
-        if index is not None and found is not None and found[1]:
-            self._note_mended_side_file(path, protect(found[0]))
-        return index
+        """Load `.idx`; None if it is missing or damaged."""
+        return self._maybe_side_file(".idx", Index.maybe_parse)
 
-    def _maybe_side_file(self, path: Path) -> bytes | None:
-        """Return the content of a side file; None if it is missing or unreadable."""
+    def _maybe_side_file(self, suffix: str, parse: Callable[[bytes], T | None]) -> T | None:
+        """Load a side file, repairing one flipped bit; None if it is missing, unreadable or damaged."""
+        path = self.path.with_suffix(suffix)
         try:
-            return maybe_read_file(self._files, path)
+            opened = maybe_unprotect(maybe_read_file(self._files, path) or b"")
         except OSError:  # unreadable: rebuilt like a missing one
             return None
+        found = None if opened is None else parse(opened[0])
+        if found is not None and opened is not None and opened[1]:
+            self._replace(path, protect(opened[0]), "repaired", "one flipped bit")
+        return found
 
     def _remade_index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
         """Rebuild the index from the rows."""
         index = Index(self.first)
-        with open_parquet(self._checked_file(sums), metadata) as file:
+        with parquet.open_parquet(self._checked_file(sums), metadata) as file:
             for number in range(metadata.num_row_groups):
                 try:
-                    add_group(index, number, read_group(file, number, INDEXED))
+                    parquet.add_group(index, number, parquet.read_group(file, number, parquet.INDEXED))
                 except JournalError as error:
                     first, last = self._note_bad_group("quarantined", metadata, number, str(error))
                     # A damaged group keeps its entry, so that positions still lead to the right groups after
                     # it.
                     index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
-        index.covered, index.is_broken = sums.size, bool(missing_of(metadata))
+        index.covered, index.is_broken = sums.size, bool(parquet.missing_of(metadata))
         return index
 
     # ---- damage -----------------------------------------------------------------------------------------------------
@@ -409,7 +339,7 @@ class SealedSegment:
 
     def _note_bad_group(self, kind: DamageKind, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
         """Report a damaged row group; return its first and last position."""
-        first, last = sequence_range(metadata, number)
+        first, last = parquet.sequence_range(metadata, number)
         group = metadata.row_group(number)
         position = group.column(0).data_page_offset
         rows, size = group.num_rows, group.total_byte_size
@@ -429,21 +359,11 @@ class SealedSegment:
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:
         """Report lost rows."""
-        where = {"position": first, "first": first, "last": last, "rows": last - first + 1}
-        self._log.add(Damage(kind="missing", file=self.path.name, reason=reason, **where))
+        self._log.add(missing(self.path.name, first, 0, first, last, reason))
 
-    def _note_mended_side_file(self, path: Path, content: bytes) -> None:
-        """Report and write back a repaired side file."""
-        self._log.add(Damage(kind="repaired", file=path.name, size=len(content), reason="one flipped bit"))
-        self._replace(path, content)
-
-    def _note_rebuilt(self, path: Path, content: bytes) -> None:
-        """Report and write a rebuilt side file."""
-        self._log.add(Damage(kind="rebuilt", file=path.name, size=len(content), reason="missing or damaged"))
-        self._replace(path, content)
-
-    def _replace(self, path: Path, content: bytes) -> None:
-        """Write a side file, if this process owns the folder."""
+    def _replace(self, path: Path, content: bytes, kind: DamageKind, reason: str) -> None:
+        """Report a side file that was repaired or rebuilt, and write it if this process owns the folder."""
+        self._log.add(Damage(kind=kind, file=path.name, size=len(content), reason=reason))
         if self._may_write:
             write_file(self._files, path, content)
 

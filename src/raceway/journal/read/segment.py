@@ -7,25 +7,24 @@ cached for the few segments read last. Another process that follows a growing fi
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
-
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
-from raceway.journal.format import HAS_CONTROL_ROWS
+from raceway.journal.format import HAS_CONTROL_ROWS, Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
-from raceway.journal.read.blocks import StoredBlock, maybe_read_block, report_head_repair
+from raceway.journal.read.blocks import HEAD_REPAIRED, StoredBlock, maybe_read_block, of_block
 from raceway.journal.read.index import Index
 from raceway.journal.read.rows import Budget
 
-# At worst (a one-row block per sync) an index has 10 MB.
-_KEPT_INDEXES = 4
+# At worst (a one-row block per sync) an index has 10 MB; footer, checksums and index of a sealed file about one.
+_KEPT_SEGMENTS = 4
 
 
 def first_of(path: Path) -> int:
@@ -33,15 +32,53 @@ def first_of(path: Path) -> int:
     return int(path.name.split(".", 1)[0].split("-")[1])
 
 
-class BlockSegment:
+class StoredSegment(ABC):
+    """Part that both kinds of segments share: place, log of damage, and the bound on what is cached.
+
+    What was parsed is cached for the few segments of a kind that were read last, because a reader comes back for the
+    next rows at once and a folder may hold thousands. The bound is on the memory of the process, not of one journal.
+    """
+
+    _lately_read: ClassVar[OrderedDict[StoredSegment, None]]
+    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init_subclass__(cls) -> None:
+        cls._lately_read = OrderedDict()
+
+    def __init__(self, path: Path, damage: DamageLog | None, files: Files | None, may_write: bool) -> None:
+        self.path, self.first = path, first_of(path)
+        self._log, self._files, self._may_write = damage or DamageLog(), files or Files(), may_write
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        return self._log.reports
+
+    def close(self) -> None:
+        """Drop what is cached."""
+        with self._lately_lock:
+            if self in self._lately_read:
+                del self._lately_read[self]
+                self._forget()
+
+    def _remember(self) -> None:
+        """Mark the segment as used last, and drop what is cached of the one used longest ago."""
+        with self._lately_lock:
+            self._lately_read[self] = None
+            self._lately_read.move_to_end(self)
+            while len(self._lately_read) > _KEPT_SEGMENTS:
+                self._lately_read.popitem(last=False)[0]._forget()
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop what is cached; a read in progress keeps its own reference."""
+
+
+class BlockSegment(StoredSegment):
     """Reading side of `segment-….blocks`.
 
     `index` and `source` are given for a file that is still written, and loaded from the folder otherwise. `may_write`:
     this process owns the folder, so an index that had to be rebuilt is also written to disk.
     """
-
-    _lately_read: ClassVar[OrderedDict[BlockSegment, None]] = OrderedDict()
-    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -54,18 +91,17 @@ class BlockSegment:
         source: Source | None = None,
         may_write: bool = False,
     ) -> None:
-        self.path, self.first = path, first_of(path)
-        self._marker, self._files, self._may_write = marker, files or Files(), may_write
-        self._log = damage or DamageLog()
-        self._live = index is not None
-        self._index, self._source = index, source
+        super().__init__(path, damage, files, may_write)
+        # Whether the index is still being filled.
+        self.is_growing = index is not None
+        self._marker, self._index, self._source = marker, index, source
         self._lock = threading.Lock()
         self._recent: StoredBlock | None = None  # cached: a topic is read in small pieces, many from one block
 
     @property
     def index(self) -> Index:
         """Index of its rows so far."""
-        if self._live:
+        if self.is_growing:
             assert self._index is not None
             return self._index
         with self._lock:
@@ -82,29 +118,20 @@ class BlockSegment:
         return self.index.rows
 
     @property
-    def is_growing(self) -> bool:
-        """Whether the index is still being filled."""
-        return self._live
-
-    @property
     def last(self) -> int:
         return self.index.last
 
     @property
     def size(self) -> int:
         # Of a growing file only the accepted part counts: after it there may be bytes of a write in progress.
-        return self.index.covered if self._live else self.path.stat().st_size
+        return self.index.covered if self.is_growing else self.path.stat().st_size
 
     @property
     def time_range_us(self) -> tuple[int, int]:
         """`time_us` of the first and of the last row."""
         return self.index.first_time_us, self.index.last_time_us
 
-    @property
-    def damage(self) -> Sequence[Damage]:
-        return self._log.reports
-
-    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, start: int, stop: int, columns: Columns = None) -> Batches:
         """Yield rows with start <= sequence < stop, a block or a part of a large one at a time."""
         # Opened before the first row: a file that vanished is noticed while the caller can still list again.
         index, source = self.index, self._open()
@@ -117,13 +144,8 @@ class BlockSegment:
                 yield from block.read(max(start - first, 0), min(stop - first, block.prefix.rows), columns)
 
     def read_topic(
-        self,
-        topic: str,
-        offset: int,
-        max_rows: int = TOPIC_ROWS,
-        max_bytes: int = TOPIC_BYTES,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        self, topic: str, offset: int, max_rows: int = TOPIC_ROWS, max_bytes: int = TOPIC_BYTES, columns: Columns = None
+    ) -> Batches:
         """Yield rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
         index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
@@ -137,7 +159,7 @@ class BlockSegment:
             if budget.is_spent:
                 return
 
-    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+    def read_control(self, start: int) -> Batches:
         """Yield kind and payload of rows from `start` on, from blocks that hold control rows."""
         index, source = self.index, self._open()
         for chunk in index.controls:
@@ -148,17 +170,13 @@ class BlockSegment:
     def topics(self) -> Mapping[str, tuple[int, int]]:
         return self.index.topics()
 
-    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
-        return self.index.maybe_offsets(topic)
-
     def grow(self, limit: int | None) -> None:
         """Add the blocks that another process wrote, up to the position `limit`."""
         with self._lock:
             extend_index(self.index, self._open(), self._marker, self.path.name, self._log, limit)
 
     def close(self) -> None:
-        with self._lately_lock:
-            self._lately_read.pop(self, None)
+        super().close()
         if self._source is not None:
             self._source.close()
 
@@ -205,23 +223,16 @@ class BlockSegment:
             if not self.path.exists() and not self.path.with_suffix(".parquet").exists():
                 self._files.remove(target)  # the segment was removed meanwhile: leave no orphan
 
-    def _remember(self) -> None:
-        """Mark the segment as used last, and drop the index of the one used longest ago."""
-        with self._lately_lock:
-            self._lately_read[self] = None
-            self._lately_read.move_to_end(self)
-            while len(self._lately_read) > _KEPT_INDEXES:
-                oldest, _ = self._lately_read.popitem(last=False)
-                oldest._index = oldest._recent = None
+    def _forget(self) -> None:
+        self._index = self._recent = None
 
 
 def maybe_load_index(files: Files, path: Path) -> Index | None:
     """Load the `.idx` beside a segment; None if it is missing, unreadable or of another segment."""
     try:
-        data = maybe_read_file(files, path.with_suffix(".idx"))
+        index = Index.maybe_decode(maybe_read_file(files, path.with_suffix(".idx")) or b"")
     except OSError:
         return None
-    index = Index.maybe_decode(data) if data else None
     return index if index is not None and index.first == first_of(path) else None
 
 
@@ -234,38 +245,32 @@ def resumable_index(files: Files, path: Path, source: Source) -> Index:
 
 def extend_index(
     index: Index, source: Source, marker: bytes, file: str, damage: DamageLog, limit: int | None = None
-) -> LostBytes | None:
-    """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported.
-
-    Returns the unreadable bytes at the end of the file, if any: only the caller knows what they mean.
-    """
+) -> None:
+    """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported, not those
+    at the end, where a write may be in progress."""
     pending: LostBytes | None = None
     reached = index.last
     blocks = walk(source, marker, file, index.covered, index.last + 1)
-    while limit is None or reached < limit:  # after the limit a write may be in progress: do not read there
-        found = next(blocks, None)
-        if found is None:
-            return pending
+    # After the limit a write may be in progress: do not read there.
+    while (limit is None or reached < limit) and (found := next(blocks, None)) is not None:
         # Something readable follows: these bytes are damage, not a write in progress.
         if pending is not None:
             damage.add(missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
             pending = None
         if isinstance(found, LostBytes):
-            pending = found
-            reached = found.last or reached
-        elif limit is None or found.prefix.last <= limit:
+            pending, reached = found, found.last or reached
+        elif limit is not None and found.prefix.last > limit:
+            return
+        else:
             add_found(index, found, file, damage)
             reached = index.last
-        else:
-            break
-    return None
 
 
 def add_found(index: Index, found: FoundBlock, file: str, damage: DamageLog) -> None:
     """Add a block to the index, and report it if its head was repaired."""
     prefix = found.prefix
     if found.mended:
-        report_head_repair(damage, file, found.position, prefix)
+        damage.add(of_block("repaired", file, found.position, prefix, HEAD_REPAIRED))
     index.add(
         found.position, prefix.first, prefix.rows, found.meta.spans,
         covered=found.position + prefix.size, time_us=prefix.time_us,

@@ -74,11 +74,7 @@ class ActiveSegment:
 
     def accept(self, frame: Frame) -> None:
         """Add the last written frame to the index: it is committed, and readers may see it."""
-        position = self._index.covered
-        self._index.add(
-            position, frame.first, frame.rows, frame.spans,
-            covered=position + frame.size, time_us=frame.time_us, control=frame.has_control,
-        )  # fmt: skip
+        frame.add_to(self._index)
 
     def cut_back(self) -> None:
         """Truncate the file to the end of the last accepted frame."""

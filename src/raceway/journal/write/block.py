@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from raceway.journal.contract import Done
 from raceway.journal.format import HAS_CONTROL_ROWS, Meta, encode_head
 from raceway.journal.integrity import checksum
+from raceway.journal.read.index import Index
 from raceway.journal.write.columns import lay_out, word_sum
 from raceway.model.envelope import CONTROL, Batch
 
@@ -37,6 +38,13 @@ class Frame(NamedTuple):
     @property
     def last(self) -> int:
         return self.first + self.rows - 1
+
+    def add_to(self, index: Index) -> None:
+        """Add the frame to the index of the file that it was written to, after all others."""
+        index.add(
+            index.covered, self.first, self.rows, self.spans,
+            covered=index.covered + self.size, time_us=self.time_us, control=self.has_control,
+        )  # fmt: skip
 
 
 class OpenBlock:

@@ -46,7 +46,8 @@ class Intake(ABC):
         self, settings: config.JournalSettings, state: State, next_sequence: int, clock: Callable[[], int]
     ) -> None:
         self.state = state
-        self.pressure: Callable[[bool], None] = _no_pressure
+        # Ignored by owners that do not read from sockets.
+        self.pressure: Callable[[bool], None] = lambda _: None
         self._settings, self._clock = settings, clock
         self._block_rows, self._block_bytes = settings.block_rows, settings.block_bytes
         self._open = OpenBlock(next_sequence)
@@ -266,10 +267,6 @@ class Intake(ABC):
         """Tell the owner to stop or resume reading from sockets."""
         self._pressed = on
         self.pressure(on)
-
-
-def _no_pressure(_on: bool) -> None:
-    """Ignore pressure: default for owners that do not read from sockets."""
 
 
 def _tell(done: Done, error: RacewayError | None) -> None:

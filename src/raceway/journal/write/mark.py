@@ -11,6 +11,8 @@ what retention removed is never taken for a loss, nor a loss for what retention 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from raceway.journal.files import Files, maybe_read_file, write_all
@@ -67,25 +69,20 @@ def maybe_read_position(files: Files, path: Path) -> int | None:
 
 def write_trimmed(files: Files, folder: Path, first: int) -> None:
     """Write `trimmed` in place: on a full disk, where retention has to free space, no temporary file could be made."""
-    descriptor = files.open(folder / TRIMMED, create=True)
-    try:
+    with closing(Mark(files, folder, (TRIMMED,))) as mark:
         # 16 bytes within one sector: a disk writes them all or none.
-        write_all(files, descriptor, [encode_mark(first)], 0)
-        files.truncate(descriptor, _MARK.size)
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
+        mark.write(first, sync=True)
 
 
 class Mark:
-    """Writing side of `committed` and its copy."""
+    """Writing side of `committed` and its copy, or of other files with the same position."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
+    def __init__(self, files: Files, folder: Path, names: Sequence[str] = (NAME, COPY)) -> None:
         self._files = files
-        self._descriptors = [files.open(folder / name, create=True) for name in (NAME, COPY)]
+        self._descriptors = [files.open(folder / name, create=True) for name in names]
 
     def write(self, sequence: int, *, sync: bool = False) -> None:
-        """Write the position to both files. `sync` also makes them durable."""
+        """Write the position to all files. `sync` also makes them durable."""
         data = [encode_mark(sequence)]
         for descriptor in self._descriptors:
             # One call in the normal case: this runs with every commit.

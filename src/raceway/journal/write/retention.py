@@ -57,7 +57,6 @@ class Plan(NamedTuple):
     hold: Mapping[int, tuple[str, ...]] = {}
     remove: tuple[int, ...] = ()
     remove_held: tuple[int, ...] = ()
-    pinned_bytes: int = 0
 
 
 def plan(
@@ -75,7 +74,6 @@ def plan(
     hold: dict[int, tuple[str, ...]] = {}
     remove: list[int] = []
     due = _due_segments(segments, now_us, retention)
-    pinned = sum(segment.size for segment in due)
     for segment, moved in _leaving(due, cursors, retention.max_pinned, holding.is_held):
         # The held file exists, so an earlier round has copied the rows: the segment can be removed.
         topics = () if segment.first in existing else holding.held_topics(segment)
@@ -84,14 +82,13 @@ def plan(
         if not hold:  # oldest first: nothing is removed before an older segment is
             remove.append(segment.first)
             moves |= moved
-        pinned -= segment.size
     remove_held: list[int] = []
-    for file, moved in _leaving(
-        [file for file in held if not holding.held_topics(file)], cursors, retention.max_pinned, _never
-    ):
+    outlived = [file for file in held if not holding.held_topics(file)]
+    # Held files are not held again.
+    for file, moved in _leaving(outlived, cursors, retention.max_pinned, lambda topic, file: False):
         remove_held.append(file.first)
         moves |= moved
-    return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held), pinned)
+    return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held))
 
 
 def _due_segments(segments: Sequence[SegmentExtent], now_us: int, retention: Retention) -> list[SegmentExtent]:
@@ -114,7 +111,7 @@ def _leaving(
     due: Sequence[SegmentExtent],
     cursors: Mapping[str, Mapping[str, Any]],
     max_pinned: int,
-    is_held: Callable[[str, SegmentExtent], bool],
+    is_held: IsHeld,
 ) -> Iterator[tuple[SegmentExtent, dict[str, CursorMove]]]:
     """Yield due segments that no cursor needs, or that exceed `max_pinned`, each with the cursors that must move."""
     left = sum(segment.size for segment in due)
@@ -140,11 +137,6 @@ def _wanting(
         now_at = moved[key].first_left if key in moved else offset
         if topic in topics and now_at < topics[topic][1]:
             yield CursorMove(key, topic, offset, topics[topic][1])
-
-
-def _never(topic: str, segment: SegmentExtent) -> bool:
-    """Return False: held files are not held again."""
-    return False
 
 
 class _Holding:

@@ -16,7 +16,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +29,7 @@ from raceway.errors import JournalError, RacewayError
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
-from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.identity import maybe_marker
 from raceway.journal.parquet import ParquetSink
 from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT
 from raceway.journal.read.sealed import SealedSegment
@@ -89,20 +89,12 @@ def _outcome(job: Literal["seal", "hold"], name: str, source: Segment, sink: Par
 
 def _open_blocks(folder: Path, name: str) -> BlockSegment:
     """Open the blocks of a segment. Raises JournalError if they or the marker are missing."""
-    path, marker = folder / (name + BLOCKS), maybe_marker(folder)
+    path, marker = folder / (name + BLOCKS), maybe_marker(Files(), folder)
     if not path.exists():
         raise JournalError(f"{path} does not exist")
     if marker is None:
         raise JournalError(f"{folder}: the file `identity` is missing and no segment has a readable marker")
     return BlockSegment(path, marker)
-
-
-def maybe_marker(folder: Path) -> bytes | None:
-    """Return the marker of the journal's blocks; None if neither `identity` nor a segment has it."""
-    files = Files()
-    identity = maybe_read_identity(files, folder)
-    blocks = sorted(folder.glob(f"{SEGMENT}*{BLOCKS}"))
-    return identity.marker_bytes if identity else maybe_find_marker(files, blocks)
 
 
 def _last_position(folder: Path, first: int) -> int:
@@ -119,16 +111,18 @@ def _last_position(folder: Path, first: int) -> int:
 
 def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
     """Read both completely. Raises JournalError at the first row that differs."""
-    ours, theirs = _Rows(blocks.read(blocks.first, last + 1)), _Rows(sealed.read(blocks.first, last + 1))
+    our_batches, their_batches = (filter(len, segment.read(blocks.first, last + 1)) for segment in (blocks, sealed))
+    ours, theirs = next(our_batches, None), next(their_batches, None)
     # Blocks and row groups have different borders: compare pieces of the shorter of both.
-    while ours.fill() and theirs.fill():
-        count = min(ours.available, theirs.available)
-        ours_now, theirs_now = ours.take(count), theirs.take(count)
+    while ours and theirs:
+        count = min(len(ours), len(theirs))
+        ours_now, theirs_now = ours.slice(0, count), theirs.slice(0, count)
         if not ours_now.equals(theirs_now):
             names = [name for name in ours_now.schema.names if ours_now.column(name) != theirs_now.column(name)]
             first = ours_now.column("sequence")[0].as_py()
             raise JournalError(f"{sealed.path.name}: differs from the blocks near row {first} in {', '.join(names)}")
-    if ours.fill() or theirs.fill():
+        ours, theirs = ours.slice(count) or next(our_batches, None), theirs.slice(count) or next(their_batches, None)
+    if ours or theirs:
         raise JournalError(f"{sealed.path.name}: the number of rows differs from that of the blocks")
     # With rows missing, the index of the blocks names offsets that the sealed file cannot have.
     whole = all(damage.kind in ("repaired", "rebuilt") for damage in blocks.damage)
@@ -137,32 +131,6 @@ def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
     wrong = [damage for damage in sealed.damage if damage.kind != "missing"]
     if wrong:
         raise JournalError(f"{sealed.path.name}: damaged when read back: {wrong[0].reason}")
-
-
-class _Rows:
-    """Rows of batches of any size, taken in pieces of any other size."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._batch: pa.RecordBatch | None = None
-
-    @property
-    def available(self) -> int:
-        return self._batch.num_rows if self._batch is not None else 0
-
-    def fill(self) -> bool:
-        """Make sure that a row is available; return False at the end."""
-        while not self.available:
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                return False
-        return True
-
-    def take(self, count: int) -> pa.RecordBatch:
-        """Return the next `count` rows, at most `available`."""
-        assert self._batch is not None
-        taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
-        return taken
 
 
 # ---- process --------------------------------------------------------------------------------------------------------

@@ -51,18 +51,13 @@ def outlived_blocks(folder: Path, keep_s: float, now_s: float) -> list[Path]:
     for blocks in sorted(folder.glob(f"segment-*{_BLOCKS}")):
         sealed = blocks.with_suffix(_PARQUET)
         # The blocks are the fallback for a damaged Parquet file, so that is opened before they are removed.
-        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s and _is_usable(sealed):
-            found.append(blocks)
+        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s:
+            # The Parquet library is loaded when there is something to read.
+            from raceway.journal.read.sealed import SealedSegment
+
+            if SealedSegment(sealed).is_usable():
+                found.append(blocks)
     return found
-
-
-def _is_usable(sealed: Path) -> bool:
-    """Return whether a sealed file can be read."""
-    from raceway.journal.read.sealed import (
-        SealedSegment,  # the Parquet library is loaded when there is something to read
-    )
-
-    return SealedSegment(sealed).is_usable()
 
 
 class Sealer:
@@ -81,19 +76,15 @@ class Sealer:
     def is_busy(self) -> bool:
         return self._child is not None
 
+    def is_reading(self, path: Path) -> bool:
+        """Return whether the child reads this segment."""
+        return self._child is not None and path.stem == self._name
+
     def maybe_next(self, names: Iterable[str]) -> str | None:
         """Return the segment to seal next, given the names in the folder; those that failed recently are skipped."""
         now = self._clock()
         self._resting = {name: until for name, until in self._resting.items() if until > now}
         return maybe_next_to_seal(names, self._resting)
-
-    def seal(self, name: str) -> None:
-        """Start sealing the closed segment `name` (without suffix)."""
-        self._start("seal", name, b"")
-
-    def hold(self, name: str, topics: Iterable[str]) -> None:
-        """Start copying the rows of these topics to the held file of segment `name`."""
-        self._start("hold", name, msgspec.json.encode(list(topics)))
 
     def maybe_outcome(self) -> SealOutcome | None:
         """Return the outcome once the child has ended; None while it runs. Never blocks."""
@@ -110,8 +101,9 @@ class Sealer:
             child.kill()
             self._collect(child)
 
-    def _start(self, job: Literal["seal", "hold"], name: str, standard_input: bytes) -> None:
-        """Start a child and pass it its input."""
+    def start(self, job: Literal["seal", "hold"], name: str, topics: Iterable[str] = ()) -> None:
+        """Start sealing the closed segment `name` (without suffix), or copying the rows of `topics` to its held
+        file."""
         assert self._child is None, "one child at a time"
         # The same interpreter, hence the same packages as the bus.
         command = [sys.executable, "-m", "raceway.journal.write.seal", str(self._folder), name]
@@ -120,7 +112,7 @@ class Sealer:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # our own
         assert self._child.stdin is not None
         try:
-            self._child.stdin.write(standard_input)
+            self._child.stdin.write(msgspec.json.encode(list(topics)))
             self._child.stdin.close()
         except BrokenPipeError:
             pass  # it has ended already; its exit status tells why

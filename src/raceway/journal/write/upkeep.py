@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from raceway import config
-from raceway.journal.contract import Damage
 from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.log import log
-from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import PARQUET, SEGMENT, FolderCatalogue
+from raceway.journal.read.segment import missing
 from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import Plan, plan, remove_segment
@@ -36,15 +36,16 @@ class Upkeep:
         self._settings, self._folder, self._files = settings, folder, files
         self._catalogue, self._damage, self._clock = catalogue, damage, clock
         self._sealer = Sealer(folder, settings.row_group_rows)
-        self._worked_on = ""  # the segment a child reads
 
     def run(self, owner: Intake) -> None:
         """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""
         outcome = self._sealer.maybe_outcome()
         if outcome is not None:
             _log_outcome(outcome)
-            for damage in _lost_with(outcome):
-                self._damage.add(damage)
+            # Rows that the segment lacked when it was sealed: the Parquet file alone would not show them.
+            for first, last in outcome.missing if outcome.job == "seal" else ():
+                reason = "lost before the segment was sealed"
+                self._damage.add(missing(f"{outcome.name}{PARQUET}", 0, 0, first, last, reason))
             self._catalogue.refresh()
         # Space is freed before a new child needs some.
         self._drop_sealed_blocks()
@@ -59,7 +60,7 @@ class Upkeep:
     def _drop_sealed_blocks(self) -> None:
         """Remove blocks whose Parquet file is older than `seal_keep_s`."""
         for blocks in outlived_blocks(self._folder, self._settings.seal_keep_s, time.time()):
-            if not self._is_worked_on(blocks):
+            if not self._sealer.is_reading(blocks):
                 self._files.remove(blocks)
                 self._catalogue.refresh()
 
@@ -80,43 +81,28 @@ class Upkeep:
             owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
         listing = self._catalogue.listing
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
-        if gone and not self._is_worked_on(gone[0]):
+        if gone and not self._sealer.is_reading(gone[0]):
             # The active segment always stays, so `kept` is never empty. Synced before the first file is
             # removed.
             kept = [first for first in listing.firsts if first not in planned.remove]
             write_trimmed(self._files, self._folder, kept[0])
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
         for path in gone:
-            if self._is_worked_on(path):
+            if self._sealer.is_reading(path):
                 break  # the child would create it again; oldest first, so the later ones wait too
             remove_segment(self._files, path)
             log().info("segment removed by retention", file=path.name)
         if gone:
             self._catalogue.refresh()
 
-    def _is_worked_on(self, path: Path) -> bool:
-        """Return whether the child is reading this segment."""
-        return self._sealer.is_busy and path.stem == self._worked_on
-
     def _start_next(self, planned: Plan) -> None:
         """Start the next child: held rows first, because their segments wait to be removed."""
         for first, topics in planned.hold.items():
-            self._worked_on = f"{SEGMENT}{first:020}"
-            self._sealer.hold(self._worked_on, topics)
+            self._sealer.start("hold", f"{SEGMENT}{first:020}", topics)
             return
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
-            self._worked_on = name
-            self._sealer.seal(name)
-
-
-def _lost_with(outcome: SealOutcome) -> Iterator[Damage]:
-    """Yield reports of rows that a segment lacked when it was sealed; the Parquet file alone would not show them."""
-    reason = "lost before the segment was sealed"
-    for first, last in outcome.missing if outcome.job == "seal" else ():
-        yield Damage(
-            kind="missing", file=f"{outcome.name}.parquet", first=first, last=last, rows=last - first + 1, reason=reason
-        )
+            self._sealer.start("seal", name)
 
 
 def _log_outcome(outcome: SealOutcome) -> None:
