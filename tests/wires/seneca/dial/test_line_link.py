@@ -11,7 +11,7 @@ from typing import Any
 from raceway.errors import BusyError, ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.net.outgoing.allowed import Target
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import ListenerReply
+from raceway.wires.seneca.codec.outgoing import ListenerReply
 from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
 
 LIMITS = LineLimits(waiting=10, waiting_bytes=10**7, answer_bytes=10_000, connect_s=1.0)

@@ -11,8 +11,10 @@ import pytest
 
 from raceway.broker.door import Door
 from raceway.config import MIB
-from raceway.wires.seneca.codec.hub import Call, batch_of, read_http, read_line
+from raceway.wires.seneca.codec.call import Call, batch_of
+from raceway.wires.seneca.codec.line import read_line
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
+from raceway.wires.seneca.codec.request import read_http
 from raceway.wires.seneca.dial.pins import PinGroup
 from tests.rigs.doubles import Bench
 

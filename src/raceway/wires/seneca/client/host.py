@@ -19,8 +19,11 @@ from raceway.wires.seneca.client.http_door import (
     HttpListener,
     ListenerConnection,
 )
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, CallFailure, LineReceiver, LineRefused, NotACall
+from raceway.wires.seneca.codec.answer import accepted_http, answer_http, answer_line, refusal_http
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.failure import CallFailure
+from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line
+from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 
 ACT = b"/act"
@@ -61,9 +64,9 @@ class _ActConnection(HttpConnection):
         if request.path != ACT:
             self.finish(place, NOT_FOUND)
             return
-        call = codec.read_http(request.headers, request.body, fresh_id, request.query)
+        call = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(call, NotACall):
-            self.finish(place, codec.refusal_http(call))
+            self.finish(place, refusal_http(call))
         else:
             self.start(self._perform(place, call))
 
@@ -71,7 +74,7 @@ class _ActConnection(HttpConnection):
         outcome, stamp = await self._performer.perform(call)
         # A sender that expects no result is still told of a failure, so that it can retry.
         accepted = not call.sync and not isinstance(outcome, CallFailure)
-        self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
+        self.finish(place, accepted_http(call, stamp) if accepted else answer_http(call, outcome, stamp))
 
 
 class _LineConnection(ListenerConnection):
@@ -82,7 +85,7 @@ class _LineConnection(ListenerConnection):
 
     def data_received(self, data: bytes) -> None:
         for line in self._lines.receive_data(data):
-            call = codec.read_line(line, fresh_id)
+            call = read_line(line, fresh_id)
             if isinstance(call, LineRefused):
                 self.write(call.line or b"")
                 if call.close:
@@ -95,6 +98,6 @@ class _LineConnection(ListenerConnection):
 
     async def _perform(self, call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
-        line = codec.answer_line(call, outcome, stamp)
+        line = answer_line(call, outcome, stamp)
         if line is not None:
             self.write(line)

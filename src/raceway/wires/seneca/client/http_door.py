@@ -14,7 +14,8 @@ from typing import cast
 from raceway.errors import ConfigError
 from raceway.model.addresses import host_port
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
-from raceway.wires.seneca.codec.hub import HttpAnswer, NotACall, http_bytes, refusal_http, too_large
+from raceway.wires.seneca.codec.answer import HttpAnswer, http_bytes, refusal_http
+from raceway.wires.seneca.codec.request import NotACall, too_large
 
 # Largest request body, and largest line. Seneca documents are small; the limit only bounds memory.
 DOCUMENT_LIMIT = 8 * 1024 * 1024

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from raceway.errors import ConfigError, MalformedError
 from raceway.net.codec.http_stream import HttpCall
 from raceway.wires.seneca.client.http_door import NOT_FOUND, HttpConnection, HttpListener
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import HttpAnswer, ListenerReply, NotACall
+from raceway.wires.seneca.codec.answer import HttpAnswer, refusal_http
+from raceway.wires.seneca.codec.outgoing import ListenerReply, read_returned
+from raceway.wires.seneca.codec.request import NotACall
 
 TAKEN = HttpAnswer(200, b"content-type: application/json\r\n", b"{}")
 # Number of answered ids to remember: repeats of their answers are not errors.
@@ -54,9 +55,9 @@ class ReturnListener:
         if request.path != self._path.encode():
             return NOT_FOUND
         try:
-            reply = codec.read_returned(request.body)
+            reply = read_returned(request.body)
         except MalformedError as error:
-            return codec.refusal_http(NotACall(400, "invalid_message", str(error)))
+            return refusal_http(NotACall(400, "invalid_message", str(error)))
         call_id = f"{reply.mid}/{reply.cid}"
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:

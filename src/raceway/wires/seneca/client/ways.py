@@ -8,20 +8,30 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
+from raceway.model.document import raw_members
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, OneAnswer
 from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, ListenerReply, Outgoing
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.line import LineReceiver
+from raceway.wires.seneca.codec.outgoing import (
+    ListenerReply,
+    Outgoing,
+    call_http,
+    call_line,
+    http_request_bytes,
+    read_answer_line,
+    read_http_answer,
+)
 from raceway.wires.seneca.ids import fresh_id
 
 # Largest HTTP body of an answer.
 ANSWER_LIMIT = 64 * 1024 * 1024
 TICK_S = 0.05
-PING = codec.raw_members({"role": "seneca", "cmd": "ping"})
+PING = raw_members({"role": "seneca", "cmd": "ping"})
 # Values of `Options.dialect` for each transport.
 HTTP_DIALECTS = {"S": Dialect.SEED, "W": Dialect.WEB, "L": Dialect.LEGACY, "any": Dialect.ANY}
 LINE_DIALECTS = {"S": Dialect.SEED_LINE, "T": Dialect.TCP}
@@ -71,9 +81,9 @@ class Http:
         self.close = self._pool.close
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        request = codec.http_request_bytes(codec.call_http(self._dialect, outgoing), self._host, self._path)
+        request = http_request_bytes(call_http(self._dialect, outgoing), self._host, self._path)
         response = await self._pool.call(request, outgoing.pattern or "", timeout_s)
-        return codec.read_http_answer(self._dialect, response.status, response.headers, response.body)
+        return read_http_answer(self._dialect, response.status, response.headers, response.body)
 
     send = call
 
@@ -113,12 +123,12 @@ class LineCalls:
         link = await self._ready_link()
         answer = _LineAnswer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
         self._calls.add(outgoing.id.encode(), answer)
-        link.send(codec.call_line(self._dialect, outgoing))
+        link.send(call_line(self._dialect, outgoing))
         return await answer.result()
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send without confirmation: returns when the message was handed to the connection."""
-        (await self._ready_link()).send(codec.call_line(self._dialect, outgoing))
+        (await self._ready_link()).send(call_line(self._dialect, outgoing))
         return ListenerReply(accepted=True)
 
     async def _ready_link(self) -> Link:
@@ -133,7 +143,7 @@ class LineCalls:
     def _receive(self, lines: list[bytes]) -> None:
         for line in lines:
             try:
-                reply = codec.read_answer_line(line)
+                reply = read_answer_line(line)
             except MalformedError as error:
                 self._keeper.drop(str(error))
                 return

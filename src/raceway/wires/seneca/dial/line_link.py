@@ -22,7 +22,8 @@ from raceway.errors import (
 )
 from raceway.net.outgoing.allowed import Target
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import LineReceiver, ListenerReply, read_answer_line
+from raceway.wires.seneca.codec.line import LineReceiver
+from raceway.wires.seneca.codec.outgoing import ListenerReply, read_answer_line
 
 Answered = Callable[[ListenerReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).

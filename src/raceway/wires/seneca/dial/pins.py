@@ -37,26 +37,15 @@ from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
 from raceway.model.intents.batches import Park, Respond
 from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
+from raceway.wires.seneca.codec.answer import Stamp
+from raceway.wires.seneca.codec.call import Call
 from raceway.wires.seneca.codec.custom import PARENTS
-from raceway.wires.seneca.codec.failure import ACT_EXECUTE
-from raceway.wires.seneca.codec.hub import (
-    Call,
-    CallFailure,
-    ListenerReply,
-    Outgoing,
-    PayloadForm,
-    ReplyRow,
-    Stamp,
-    answer_batch,
-    failure_of,
-    filled_hops,
-    outgoing_of,
-    started,
-)
+from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_hops
 from raceway.wires.seneca.codec.patterns import Pattern, Pin, PinTable
-from raceway.wires.seneca.codec.rows import NOTHING
+from raceway.wires.seneca.codec.rows import NOTHING, PayloadForm, ReplyRow, answer_batch, outgoing_of
 from raceway.wires.seneca.codec.text import text_of
-from raceway.wires.seneca.codec.trk import Hops
+from raceway.wires.seneca.codec.trk import Hops, started
 from raceway.wires.seneca.dial.service import ServiceLine
 from raceway.wires.seneca.settings import SenecaDial
 

@@ -21,7 +21,7 @@ from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.courier import Courier, Parcel, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
-from raceway.wires.seneca.codec.hub import HttpRequest, http_request_bytes
+from raceway.wires.seneca.codec.outgoing import HttpRequest, http_request_bytes
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.service import maybe_not_taken
 from raceway.wires.seneca.settings import SenecaDial

@@ -14,18 +14,18 @@ import msgspec
 import structlog
 
 from raceway.errors import MalformedError, RacewayError, UnreachableError
+from raceway.model.document import raw_members
 from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.courier import NotTaken, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import (
-    Dialect,
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.outgoing import (
     ListenerReply,
     Outgoing,
     call_http,
     call_line,
     http_request_bytes,
-    raw_members,
     read_http_answer,
 )
 from raceway.wires.seneca.dial.address import ServiceAddress

@@ -21,7 +21,7 @@ from raceway.model.intents.kinds import Done, IntentFor
 from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
-from raceway.wires.seneca.codec.hub import parse_pins
+from raceway.wires.seneca.codec.pattern_text import parse_pins
 from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.pins import AttachedService, PinGroup

@@ -23,18 +23,11 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.topics import Topic
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
-from raceway.wires.seneca.codec.call import SEED, SEED_LINE
-from raceway.wires.seneca.codec.failure import ACT_EXECUTE
-from raceway.wires.seneca.codec.hub import (
-    Call,
-    CallFailure,
-    ListenerReply,
-    Outcome,
-    Stamp,
-    failure_of,
-    outcome_of,
-    response_document,
-)
+from raceway.wires.seneca.codec.answer import Outcome, Stamp, response_document
+from raceway.wires.seneca.codec.call import SEED, SEED_LINE, Call
+from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
+from raceway.wires.seneca.codec.outgoing import ListenerReply
+from raceway.wires.seneca.codec.rows import outcome_of
 from raceway.wires.seneca.codec.trk import maybe_own
 from raceway.wires.seneca.listen.repeats import Repeats, Settled
 

@@ -14,18 +14,17 @@ from typing import ClassVar, Final
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
 from raceway.net.tcp import StreamProtocol
-from raceway.wires.seneca.codec.hub import (
+from raceway.wires.seneca.codec.answer import (
     HttpAnswer,
-    NotACall,
     Outcome,
     Stamp,
     accepted_http,
     answer_http,
     http_bytes,
-    read_http,
     refusal_http,
     several_http,
 )
+from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
 from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from raceway.errors import NoRouteError
-from raceway.wires.seneca.codec.hub import Call
+from raceway.wires.seneca.codec.call import Call
 from raceway.wires.seneca.codec.patterns import (
     INTERNAL_KEYS,
     KEY_ORDER,

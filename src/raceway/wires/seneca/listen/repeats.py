@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from raceway.wires.seneca.codec.hub import Outcome, Result, Stamp
+from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):

@@ -19,8 +19,7 @@ from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents.batches import AskAll, Asked, Publish, Request, Taken
 from raceway.model.intents.kinds import Outcome
 from raceway.net.connection import Connection, Gate
-from raceway.wires.seneca.codec.call import LEGACY, SEED
-from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
+from raceway.wires.seneca.codec.call import LEGACY, SEED, Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
 from raceway.wires.seneca.ids import instance_id
 from raceway.wires.seneca.listen.calls import CallContext, ReturnPath, SenecaCall

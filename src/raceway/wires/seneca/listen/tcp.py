@@ -8,16 +8,8 @@ from typing import NamedTuple
 
 from raceway.errors import BusyError
 from raceway.net.tcp import StreamProtocol
-from raceway.wires.seneca.codec.hub import (
-    LineReceiver,
-    LineRefused,
-    Outcome,
-    Stamp,
-    answer_line,
-    read_line,
-    refusal_line,
-    several_line,
-)
+from raceway.wires.seneca.codec.answer import Outcome, Stamp, answer_line, several_line
+from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line, refusal_line
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
 from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
