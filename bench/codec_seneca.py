@@ -18,7 +18,6 @@ from raceway.wires.seneca.codec.outgoing import (
     ListenerReply,
     call_http,
     call_line,
-    http_request_bytes,
     read_answer_line,
     read_http_answer,
 )
@@ -108,9 +107,7 @@ def calling(dialect: Dialect) -> tuple[Callable[[], object], int]:
     batch, keys, new = batch_of(call_of(WEB, {}), b"math.sum"), {"role": "math", "cmd": "sum"}, fresh()
     if dialect is Dialect.TCP:
         return lambda: call_line(dialect, outgoing_of(batch, 0, keys, new, NOW)[0]), 1
-    return lambda: http_request_bytes(
-        call_http(dialect, outgoing_of(batch, 0, keys, new, NOW)[0]), b"127.0.0.1:10101"
-    ), 1
+    return lambda: call_http(dialect, outgoing_of(batch, 0, keys, new, NOW)[0]).to_bytes(b"127.0.0.1:10101", b"/act"), 1
 
 
 def row_of(reply: ListenerReply) -> Batch:

@@ -20,7 +20,6 @@ from raceway.wires.seneca.codec.outgoing import (
     Outgoing,
     call_http,
     call_line,
-    http_request_bytes,
     read_answer_line,
     read_http_answer,
     read_returned,
@@ -90,14 +89,14 @@ def test_names_cannot_write_headers() -> None:
 
 def test_a_request_is_complete() -> None:
     request = call_http(Dialect.WEB, outgoing())
-    data = http_request_bytes(request, b"127.0.0.1:10101")
+    data = request.to_bytes(b"127.0.0.1:10101", b"/act")
     (read,) = RequestReader(10_000).receive_data(data)
     assert isinstance(read, HttpCall)
     assert (read.method, read.target, read.body, read.keep_alive) == (b"POST", b"/act", request.body, True)
     assert read.headers[b"host"] == b"127.0.0.1:10101"
-    (closing,) = RequestReader(10_000).receive_data(http_request_bytes(request, b"h", b"/rtn", close=True))
-    assert isinstance(closing, HttpCall)
-    assert (closing.target, closing.keep_alive) == (b"/rtn", False)
+    (returned,) = RequestReader(10_000).receive_data(request.to_bytes(b"h", b"/rtn"))
+    assert isinstance(returned, HttpCall)
+    assert returned.target == b"/rtn"
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -42,7 +42,7 @@ class SenecaHost(Resource):
     async def listen(self, host: str, port: int, tcp_port: int | None = None) -> Self:
         """Listen; port 0 selects a free one. Raises ConfigError if a port cannot be bound."""
         doors, performer = self._doors, self._performer
-        self.url = f"http://{await doors.open(host, port, lambda: _ActConnection(doors, performer))}/act"
+        self.url = f"http://{await doors.open(host, port, lambda: HttpConnection(doors, self._take))}/act"
         if tcp_port is not None:
             self.tcp_url = f"tcp://{await doors.open(host, tcp_port, lambda: _LineConnection(doors, performer))}"
         return self
@@ -54,27 +54,21 @@ class SenecaHost(Resource):
             await closing()
         await self._doors.close()
 
-
-class _ActConnection(HttpConnection):
-    def __init__(self, doors: HttpListener, performer: Performer) -> None:
-        super().__init__(doors)
-        self._performer = performer
-
-    def take(self, request: HttpCall, place: list[bytes]) -> None:
+    def _take(self, connection: HttpConnection, request: HttpCall, place: list[bytes]) -> None:
         if request.path != ACT:
-            self.finish(place, NOT_FOUND)
+            connection.finish(place, NOT_FOUND)
             return
         call = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(call, NotACall):
-            self.finish(place, refusal_http(call))
+            connection.finish(place, refusal_http(call))
         else:
-            self.start(self._perform(place, call))
+            connection.start(self._perform(connection, place, call))
 
-    async def _perform(self, place: list[bytes], call: Call) -> None:
+    async def _perform(self, connection: HttpConnection, place: list[bytes], call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
         # A sender that expects no result is still told of a failure, so that it can retry.
         accepted = not call.sync and not isinstance(outcome, CallFailure)
-        self.finish(place, accepted_http(call, stamp) if accepted else answer_http(call, outcome, stamp))
+        connection.finish(place, accepted_http(call, stamp) if accepted else answer_http(call, outcome, stamp))
 
 
 class _LineConnection(ListenerConnection):

@@ -36,7 +36,7 @@ class ReturnListener:
 
     async def open(self) -> None:
         """Listen. Raises ConfigError if the port cannot be bound."""
-        place = await self._doors.open(self._host, self._port, lambda: _ReturnConnection(self._doors, self))
+        place = await self._doors.open(self._host, self._port, lambda: HttpConnection(self._doors, self._take))
         self.url = f"http://{place}{self._path}"
 
     async def close(self) -> None:
@@ -50,7 +50,10 @@ class ReturnListener:
     def forget(self, call_id: str) -> None:
         self._waiting.pop(call_id, None)
 
-    def take(self, request: HttpCall) -> HttpAnswer:
+    def _take(self, connection: HttpConnection, request: HttpCall, place: list[bytes]) -> None:
+        connection.finish(place, self._answer(request))
+
+    def _answer(self, request: HttpCall) -> HttpAnswer:
         """Deliver an answer to its call; return the HTTP response."""
         if request.path != self._path.encode():
             return NOT_FOUND
@@ -62,21 +65,9 @@ class ReturnListener:
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:
             return TAKEN if call_id in self._known else NOT_FOUND
-        self._remember(call_id)
-        if not waiting.done():
-            waiting.set_result(reply)
-        return TAKEN
-
-    def _remember(self, call_id: str) -> None:
         self._known[call_id] = None
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-
-
-class _ReturnConnection(HttpConnection):
-    def __init__(self, doors: HttpListener, returns: ReturnListener) -> None:
-        super().__init__(doors)
-        self._returns = returns
-
-    def take(self, request: HttpCall, place: list[bytes]) -> None:
-        self.finish(place, self._returns.take(request))
+        if not waiting.done():
+            waiting.set_result(reply)
+        return TAKEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
 from raceway.model.document import raw_members
@@ -22,7 +22,6 @@ from raceway.wires.seneca.codec.outgoing import (
     Outgoing,
     call_http,
     call_line,
-    http_request_bytes,
     read_answer_line,
     read_http_answer,
 )
@@ -37,27 +36,7 @@ HTTP_DIALECTS = {"S": Dialect.SEED, "W": Dialect.WEB, "L": Dialect.LEGACY, "any"
 LINE_DIALECTS = {"S": Dialect.SEED_LINE, "T": Dialect.TCP}
 
 
-class Way(Protocol):
-    """A transport and a dialect."""
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def check(self) -> None:
-        """Return if the peer answers. Raises ConnectionLostError, RequestTimeoutError."""
-        ...
-
-    async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
-        ...
-
-    async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        """Send a message without expecting a result; the reply may be a refusal. Raises as `call`."""
-        ...
-
-
-def find_way(address: Address, options: Options) -> Way:
+def find_way(address: Address, options: Options) -> Http | LineCalls:
     """The transport for a URL and a dialect. Raises ConfigError if they do not go together."""
     over_tcp = address.scheme == "seneca+tcp"
     known = LINE_DIALECTS if over_tcp else HTTP_DIALECTS
@@ -70,7 +49,7 @@ def find_way(address: Address, options: Options) -> Way:
 
 
 class Http:
-    """Calls over HTTP."""
+    """Calls over HTTP. `check` returns if the peer answers; raises ConnectionLostError, RequestTimeoutError."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._pool = ClientHttpPool(address, options, ANSWER_LIMIT)
@@ -81,7 +60,8 @@ class Http:
         self.close = self._pool.close
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        request = http_request_bytes(call_http(self._dialect, outgoing), self._host, self._path)
+        """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
+        request = call_http(self._dialect, outgoing).to_bytes(self._host, self._path)
         response = await self._pool.call(request, outgoing.pattern or "", timeout_s)
         return read_http_answer(self._dialect, response.status, response.headers, response.body)
 
@@ -120,6 +100,7 @@ class LineCalls:
         await self.call(Outgoing(fresh_id(), fresh_id(), "", PING), self._patience_s)
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
+        """Send a message and wait for its reply. Raises as over HTTP."""
         link = await self._ready_link()
         answer = _LineAnswer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
         self._calls.add(outgoing.id.encode(), answer)

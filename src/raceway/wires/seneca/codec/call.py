@@ -91,48 +91,41 @@ class Echo(msgspec.Struct, gc=False):
         return self.made
 
 
-class MetaFacts(msgspec.Struct, gc=False):
-    """Meta data of a message in the terms of the protocol document. `custom` is None if the message names none.
-    `parents` and `rtn` keep what has no field of its own, for a message that is forwarded in its own dialect."""
+class MessageFacts(msgspec.Struct, gc=False):
+    """Ids, data and meta data of a request in the terms of the protocol document. `hops` ends with the request's own
+    entry. `unknown` is meta data of a newer version, kept untouched. `parents` is W's call chain as received."""
 
     mid: str
     cid: str
     sid: str
+    members: Members
     sync: bool = True
-    custom: Members | None = None
+    custom: Members = {}
     hops: Hops = ()
     sent_ms: int | None = None
-    timeout_ms: int | None = None
-    reply_to: str | None = None
-    multiple: bool = False
-    vin: int = VERSION_INCREMENT
     pattern: str | None = None
+    multiple: bool = False
+    timeout_ms: int | None = None
+    vin: int = VERSION_INCREMENT
     unknown: Members = {}
     parents: str | None = None
-    rtn: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The full id, `mid/cid`."""
+        return f"{self.mid}/{self.cid}"
 
 
-class Call(msgspec.Struct, gc=False):
-    """A request. `members` is its data, `payload` the same encoded (on first use); `hops` includes the request's own
-    entry. `came_bytes` is the size of the whole request on the wire, if known."""
+class Call(MessageFacts, gc=False):
+    """A received request, made by `complete_call`. `document` is its data encoded (`payload`, on first use). `rtn` is a
+    return path that has more members than `urn`. `came_bytes` is the size of the whole request on the wire, if
+    known."""
 
-    dialect: Dialect
-    mid: str
-    cid: str
-    sid: str
-    sync: bool
-    members: Members
-    custom: Members
-    hops: Hops
-    hops_cut: int = 0
-    sent_ms: int | None = None
-    timeout_ms: int | None = None
-    reply_to: str | None = None
-    multiple: bool = False
-    vin: int = VERSION_INCREMENT
-    pattern: str | None = None
-    unknown: Members = {}
+    dialect: Dialect = BARE
     echo: Echo = msgspec.field(default_factory=Echo)
+    reply_to: str | None = None
+    rtn: str | None = None
+    hops_cut: int = 0
     attributes: bytes | None = None
     schema: dict[str, int] = {}
     looked: dict[str, str] = {}
@@ -145,11 +138,6 @@ class Call(msgspec.Struct, gc=False):
         if self.document is None:
             self.document = encode_json(self.members)
         return self.document
-
-    @property
-    def id(self) -> str:
-        """The full id, `mid/cid`."""
-        return f"{self.mid}/{self.cid}"
 
     @property
     def parent_id(self) -> str | None:
@@ -171,20 +159,18 @@ class Call(msgspec.Struct, gc=False):
         return maybe_text(self.members.get(key))
 
 
-def make_call(dialect: Dialect, document: Members, told: MetaFacts, echo: Echo | None = None) -> Call:
-    """Build a call from a document and its meta data. Raises TooLargeError for too much custom data."""
+def complete_call(call: Call, custom: Members | None = None) -> Call:
+    """Complete a call from its document and meta data: `members` is the whole document at first, `custom` the custom
+    data in `meta$`, if any. Raises TooLargeError for too much custom data."""
     # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
-    beside = document.pop("custom$", None)
+    beside = call.members.pop("custom$", None)
     # `meta$` itself goes with the directives: no key ending in `$` is data.
-    members = _data_of(document)
-    custom = told.custom if told.custom is not None else maybe_members(beside) or {}
-    plain, schema = split_schema(custom) if custom else (custom, {})
-    hops, cut, sent_ms = _own_hops(told)
-    return Call(
-        dialect, told.mid, told.cid, told.sid, told.sync, members, custom, hops, cut, sent_ms,
-        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
-        _own_attributes(plain, told, cut), schema,
-    )  # fmt: skip
+    call.members = _data_of(call.members)
+    call.custom = custom if custom is not None else maybe_members(beside) or {}
+    plain, call.schema = split_schema(call.custom) if call.custom else (call.custom, {})
+    call.hops, call.hops_cut, call.sent_ms = _own_hops(call)
+    call.attributes = _own_attributes(call, plain)
+    return call
 
 
 def _data_of(document: Members) -> Members:
@@ -195,52 +181,52 @@ def _data_of(document: Members) -> Members:
     return {name: value for name, value in document.items() if name[-1:] != "$"}
 
 
-def _own_hops(told: MetaFacts) -> tuple[Hops, int, int | None]:
+def _own_hops(call: Call) -> tuple[Hops, int, int | None]:
     """Return the hops including the request's own entry, at most MAX_HOPS; the number cut; the time the request was
     sent."""
     # A first request, or a dialect without `trk`: one entry; an unknown send time stays null so that indices keep.
-    if not told.hops:
-        return (Hop(sid=told.sid, mid=told.mid, tms=(told.sent_ms,)),), 0, told.sent_ms
-    hops = told.hops
-    own = maybe_own(hops, told.mid)
+    if not call.hops:
+        return (Hop(sid=call.sid, mid=call.mid, tms=(call.sent_ms,)),), 0, call.sent_ms
+    hops = call.hops
+    own = maybe_own(hops, call.mid)
     # The sender listed ancestors but not itself; its entry is added, as for any request.
     if own is None:
-        hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+        hops, own = started(hops, call.sid, call.mid, call.sent_ms), -1
     # The request's send time is `tms[0]` of its own entry.
     times = hops[own].tms
-    return *limited(hops, told.mid), times[0] if times else None
+    return *limited(hops, call.mid), times[0] if times else None
 
 
-def _own_attributes(custom: Members, told: MetaFacts, hops_cut: int) -> bytes | None:
+def _own_attributes(call: Call, custom: Members) -> bytes | None:
     """Encode the attributes column. Raises TooLargeError."""
-    remembered = _remembered(told, hops_cut)
+    remembered = _remembered(call)
     # Fast path: most calls carry the pattern only, and patterns repeat.
     if (
         not custom
-        and not told.unknown
+        and not call.unknown
         and len(remembered) == 1
         and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
     ):
         return _pattern_attribute(pattern)
-    return encoded_attributes(custom, told.unknown, remembered)
+    return encoded_attributes(custom, call.unknown, remembered)
 
 
-def _remembered(told: MetaFacts, hops_cut: int) -> dict[str, str]:
+def _remembered(call: Call) -> dict[str, str]:
     """Fields without a column, as `seneca.*` attributes."""
     remembered: dict[str, str] = {}
-    if told.vin != VERSION_INCREMENT:
+    if call.vin != VERSION_INCREMENT:
         # Only what differs from the default is stored.
-        remembered[VIN] = str(told.vin)
-    if told.pattern is not None:
-        remembered[PAT] = told.pattern
-    if told.multiple:
+        remembered[VIN] = str(call.vin)
+    if call.pattern is not None:
+        remembered[PAT] = call.pattern
+    if call.multiple:
         remembered[MULTIPLE] = "true"
-    if hops_cut:
-        remembered[HOPS_CUT] = str(hops_cut)
-    if told.parents is not None:
-        remembered[PARENTS] = told.parents
-    if told.rtn is not None:
-        remembered[RTN] = told.rtn
+    if call.hops_cut:
+        remembered[HOPS_CUT] = str(call.hops_cut)
+    if call.parents is not None:
+        remembered[PARENTS] = call.parents
+    if call.rtn is not None:
+        remembered[RTN] = call.rtn
     return remembered
 
 

@@ -25,17 +25,7 @@ from raceway.model.document import (
     read_members,
 )
 from raceway.model.envelope import encode_json
-from raceway.wires.seneca.codec.call import (
-    SEED_LINE,
-    TCP,
-    UNKNOWN_SENDER,
-    Call,
-    Echo,
-    Fresh,
-    MetaFacts,
-    make_call,
-    split_id,
-)
+from raceway.wires.seneca.codec.call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, complete_call, split_id
 from raceway.wires.seneca.codec.failure import failure_of
 from raceway.wires.seneca.codec.meta import Side, Wrapper, seed_meta, wrapper
 from raceway.wires.seneca.codec.request import maybe_meta, read_seed, read_time, version_of
@@ -149,13 +139,12 @@ def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> 
     beside = line.side or NO_SIDE
     # `id` counts, not the ids in `msg$`: npm's listeners read nothing else.
     mid, cid = split_id(line.id, fresh)
-    told = MetaFacts(
-        mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
+    call = Call(
+        mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.act, line.sync,
         sent_ms=None if sent is ABSENT else read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
+        dialect=TCP, echo=echo, came_bytes=size,
     )  # fmt: skip
-    call = make_call(TCP, line.act, told, echo)
-    call.came_bytes = size
-    return call
+    return complete_call(call)
 
 
 def _maybe_str(value: object) -> str | None:

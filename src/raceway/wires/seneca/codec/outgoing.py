@@ -34,7 +34,7 @@ from raceway.wires.seneca.codec.answer import (
     kind_of,
     one_line,
 )
-from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, VERSION_INCREMENT, WEB, Dialect, Headers
+from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, WEB, Dialect, Headers, MessageFacts
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, CallFailure, read_failure
 from raceway.wires.seneca.codec.meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
 from raceway.wires.seneca.codec.request import merged_custom, read_time
@@ -46,32 +46,12 @@ MAX_PARENTS = 30
 _NO_ERRORS = (b"null", b'""', b"false", b"0")
 
 
-class Outgoing(msgspec.Struct, gc=False):
-    """A request to send. `hops` ends with the request's own entry. `parents` is W's call chain as received; None:
-    derived from the hops. `unknown` is meta data of a newer version, forwarded untouched. `document_bytes` is an upper
-    bound of the encoded size, if known."""
+class Outgoing(MessageFacts, gc=False):
+    """A request to send. Without `parents` W's call chain is derived from the hops. `urn` is the sender's own return
+    path. `document_bytes` is an upper bound of the encoded size, if known."""
 
-    mid: str
-    cid: str
-    sid: str
-    members: Members
-    sync: bool = True
-    custom: Members = {}
-    hops: Hops = ()
-    sent_ms: int | None = None
-    pattern: str | None = None
     urn: str | None = None
-    multiple: bool = False
-    timeout_ms: int | None = None
-    vin: int = VERSION_INCREMENT
-    unknown: Members = {}
-    parents: str | None = None
     document_bytes: int | None = None
-
-    @property
-    def id(self) -> str:
-        """The full id, `mid/cid`."""
-        return f"{self.mid}/{self.cid}"
 
     @property
     def data_bytes(self) -> int:
@@ -90,15 +70,12 @@ class HttpRequest(NamedTuple):
     lines: bytes
     body: bytes
 
-
-def http_request_bytes(request: HttpRequest, host: bytes, path: bytes = b"/act", close: bool = False) -> bytes:
-    """Serialize the whole HTTP request. `host` and `path` are those of the configured address."""
-    connection = b"close" if close else b"keep-alive"
-    lines = (path, host, request.lines, len(request.body), connection)
-    # RFC 9112, 3.2: an HTTP/1.1 request must have Host; npm's W listener dies on an empty body, and this never sends
-    # one.
-    head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\nconnection: %b\r\n\r\n"
-    return head % lines + request.body
+    def to_bytes(self, host: bytes, path: bytes) -> bytes:
+        """Serialize the whole HTTP request. `host` and `path` are those of the configured address."""
+        # RFC 9112, 3.2: an HTTP/1.1 request must have Host; npm's W listener dies on an empty body, and this never
+        # sends one.
+        head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\n%b\r\n"
+        return head % (path, host, self.lines, len(self.body), b"connection: keep-alive\r\n") + self.body
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
@@ -39,7 +39,6 @@ from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
 from raceway.wires.seneca.codec.answer import Stamp
 from raceway.wires.seneca.codec.call import Call
-from raceway.wires.seneca.codec.custom import PARENTS
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
 from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_hops
 from raceway.wires.seneca.codec.patterns import Pattern, Pin, PinTable
@@ -54,18 +53,11 @@ AT_ONCE = 24
 # How much longer than the caller a service is waited for: a late response is still recorded.
 GRACE_MS = 1000
 _TIMED_BY_BUS = {"seneca.times": "bus"}
-PARENTS_KEY = PARENTS.encode()
 
 
 def random_text() -> str:
     """Return a random id as text."""
     return random_id().decode()
-
-
-class SentCall(Protocol):
-    """The source of a request of this wire."""
-
-    sent: Call
 
 
 class Answerer(Peer):
@@ -138,18 +130,15 @@ class Answerer(Peer):
         else:
             attempt.go_on(None)
 
-    def _maybe_same(self, call: SentCall | None) -> Outgoing | None:
-        """Return a call of this wire without decoding its row; None if there is no call, or its row is needed."""
-        if call is None:
-            return None
-        sent = call.sent
-        # W's call chain is kept in the row's attributes only.
-        if sent.attributes is not None and PARENTS_KEY in sent.attributes:
+    def _maybe_same(self, sent: Call | None) -> Outgoing | None:
+        """Return a call of this wire without decoding its row; None if there is none."""
+        if sent is None:
             return None
         sent_ms = self.runtime.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
-            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, parents=sent.parents,
+            document_bytes=sent.came_bytes,
         )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, PayloadForm]:

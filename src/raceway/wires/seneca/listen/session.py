@@ -140,7 +140,7 @@ class SenecaGate(Gate[SenecaSession]):
     def _rows(self, calls: list[SenecaCall], topic: bytes) -> Batch:
         sent, patterns = [call.sent for call in calls], [call.pattern for call in calls]
         batch = batch_of_all(sent, topic, patterns, [self._timeout_ms(each) for each in sent])
-        batch.source = calls
+        batch.source = sent
         return batch
 
     def _timeout_ms(self, sent: Call) -> int:
