@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
-from raceway.net.tcp import StreamProtocol
 from raceway.wires.seneca.codec.answer import (
     HttpAnswer,
     Outcome,
@@ -27,7 +26,7 @@ from raceway.wires.seneca.codec.answer import (
 from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
-from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaProtocol, SenecaSession
 
 PATH = b"/act"
 METHODS = {b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"}
@@ -36,8 +35,6 @@ MAX_AHEAD = 100
 # How long to keep reading after a refusal that ends the connection. Closing with unread input would make TCP send RST,
 # and the client might lose the refusal (RFC 9112, 9.6).
 LAST_WORDS_S = 2.0
-# Cached `Host` values that passed the check.
-KNOWN_HOSTS = 100
 
 
 class AnswerSlot:
@@ -50,52 +47,25 @@ class AnswerSlot:
         self.closes = closes
 
 
-class SenecaHttpGate:
-    """State that all sessions over HTTP share besides the wire's gate."""
-
-    def __init__(self, wire: SenecaGate) -> None:
-        self.wire = wire
-        self._known_hosts: set[bytes | None] = {None}
-
-    def is_welcome(self, headers: dict[bytes, bytes]) -> bool:
-        host, origin, site = headers.get(b"host"), headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        if origin is None and site is None and host in self._known_hosts:
-            return True
-        welcome = self.wire.is_ours(host, origin, site)
-        if welcome and len(self._known_hosts) < KNOWN_HOSTS:
-            self._known_hosts.add(host)
-        return welcome
-
-
-class SenecaHttp(StreamProtocol):
+class SenecaHttp(SenecaProtocol):
     _session: SenecaHttpSession | None
 
-    def __init__(self, door: SenecaHttpGate) -> None:
-        settings = door.wire.settings
-        super().__init__(door.wire, RequestReader(settings.body_limit, settings.head_limit))
-        self._door = door
+    def __init__(self, gate: SenecaGate) -> None:
+        super().__init__(gate, RequestReader(gate.settings.body_limit, gate.settings.head_limit))
 
     def open_session(self, transport: asyncio.Transport) -> SenecaHttpSession:
-        return SenecaHttpSession(self._door, transport, self.pending)
+        return SenecaHttpSession(self._gate, transport, self.pending)
 
     def data_received(self, data: bytes) -> None:
         if self._session is not None and not self._session.is_over:
             super().data_received(data)
 
-    def eof_received(self) -> bool:
-        """Handle a half-close (RFC 9293, 3.6.1): close when all requests are answered."""
-        if self._session is None or self._session.is_tls:
-            return False
-        self._session.end_when_answered()
-        return True
-
 
 class SenecaHttpSession(SenecaSession):
     is_brief: ClassVar[bool] = True
 
-    def __init__(self, door: SenecaHttpGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        super().__init__(door.wire, transport, pending)
-        self._is_welcome = door.is_welcome
+    def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(gate, transport, pending)
         self._places: deque[AnswerSlot] = deque()
         # RFC 9112, 9.6: no requests are processed after one that closes the connection.
         self.is_over = self._is_ending = False
@@ -129,7 +99,7 @@ class SenecaHttpSession(SenecaSession):
             return _refusal(404, "not_found", "unknown path; send messages to /act")
         if request.method not in METHODS:
             return _refusal(405, "method_not_allowed", "method not allowed: use POST, or GET with the message as query")
-        if not self._is_welcome(request.headers):
+        if not self.gate.is_welcome(request.headers):
             return _refusal(403, "forbidden", "requests from other sites are refused")
         sent = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(sent, NotACall):
