@@ -28,7 +28,8 @@ from raceway.web.topic_rows import shown
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
+from raceway.wires.mb.codec.header import MbLimits
+from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.mb.listen.peer import publish_encoder
 from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import encode as zbus_encode

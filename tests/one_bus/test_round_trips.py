@@ -23,8 +23,9 @@ from raceway.model.intents.batches import Publish, Request
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
-from raceway.wires.mb.codec import receiver as mb
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
+from raceway.wires.mb.codec import encode as mb
+from raceway.wires.mb.codec.header import MbLimits
+from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.seneca.codec.call import Call, Dialect
 from raceway.wires.seneca.codec.call import batch_of as batch_of_call
 from raceway.wires.seneca.codec.outgoing import call_http

@@ -22,22 +22,9 @@ from raceway.model.topics import MAX_NAME_LENGTH
 from raceway.wires.captures.parsed import Refusals
 from raceway.wires.captures.slices import Bytes, as_mask, coded, matches, replaced_text, sentence
 from raceway.wires.captures.verdicts import Verdicts, where
+from raceway.wires.mb.codec import header
 from raceway.wires.mb.codec.calls import read_call, subscribe_payload
-from raceway.wires.mb.codec.header import (
-    ACTIONS,
-    ID_LENGTH,
-    MALFORMED_MESSAGE,
-    MAX_VERSION_LENGTH,
-    MAX_VERSION_NUMBER,
-    REQUEST,
-    SUBSCRIBE,
-    MbHeader,
-    MbLimits,
-    MbRefused,
-    as_request,
-    as_text,
-    payload_refused,
-)
+from raceway.wires.mb.codec.header import ID_LENGTH, MAX_VERSION_LENGTH, MbHeader, MbLimits, MbRefused, as_text
 from raceway.wires.mb.codec.topics import MAX_MB_LEVELS
 
 if TYPE_CHECKING:
@@ -45,8 +32,8 @@ if TYPE_CHECKING:
 
     from raceway.wires.captures.slices import Mask, Places
 
-_REQUEST, _SUBSCRIBE = ACTIONS.index(REQUEST), ACTIONS.index(SUBSCRIBE)
-KINDS = pa.array([as_text(action) for action in ACTIONS if action != SUBSCRIBE])
+_REQUEST, _SUBSCRIBE = header.ACTIONS.index(header.REQUEST), header.ACTIONS.index(header.SUBSCRIBE)
+KINDS = pa.array([as_text(action) for action in header.ACTIONS if action != header.SUBSCRIBE])
 ACTION, TOPIC, VERSION, MESSAGE_ID, PARENT_ID, TIMEOUT = range(6)
 
 _LEVEL = "[A-Za-z][A-Za-z0-9]*"
@@ -95,7 +82,7 @@ class MessageChecks:
 
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
         self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
-        self.verdicts = Verdicts(len(starts), MALFORMED_MESSAGE)
+        self.verdicts = Verdicts(len(starts), header.MALFORMED_MESSAGE)
         self._calls: dict[
             int, tuple[bytes, bytes]
         ] = {}  # topic and payload of `subscribe` as the request it stands for
@@ -196,14 +183,14 @@ class MessageChecks:
         self._check_message_id()
         self._check_parent_id()
         self._check_timeout()
-        too_large = payload_refused(MbHeader(REQUEST, b"", b""), 0, self.limits)
+        too_large = header.payload_refused(MbHeader(header.REQUEST, b"", b""), 0, self.limits)
         self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
         self._check_calls()
 
     def _check_action(self) -> None:
         """Check the action, in any letter case."""
         self.kinds = np.full(len(self.starts), -1)
-        for number, action in enumerate(ACTIONS):
+        for number, action in enumerate(header.ACTIONS):
             self.kinds[self._starts.has(matches(self._starts.action, rf"(?i)\A{as_text(action)}\z"))] = number
         self.verdicts.refuse_each(
             self.kinds < 0,
@@ -230,7 +217,7 @@ class MessageChecks:
         numbers = pc.extract_regex(pc.if_else(pa.array(is_good), version, b"0.0.0"), _VERSION)
         for name in ("major", "minor", "patch"):
             number = pc.struct_field(numbers, name).cast(pa.string()).cast(pa.int64())
-            is_good &= as_mask(pc.less_equal(number, MAX_VERSION_NUMBER))
+            is_good &= as_mask(pc.less_equal(number, header.MAX_VERSION_NUMBER))
         self._refuse_field(~self._starts.has(is_good), "Invalid message version format: ", VERSION)
 
     def _check_message_id(self) -> None:
@@ -290,10 +277,10 @@ class MessageChecks:
     def _maybe_refused_call(self, row: int) -> MbRefused | None:
         """Check one call with the codec; return the refusal, if any."""
         one = np.array([row])
-        head = MbHeader(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
+        head = MbHeader(header.ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
         payload = self.data.parts(self._newlines[one] + 1, self.stops[one])[0].as_py()
-        if head.action == SUBSCRIBE:
-            payload, head = subscribe_payload(head.topic, payload), as_request(head)
+        if head.action == header.SUBSCRIBE:
+            payload, head = subscribe_payload(head.topic, payload), header.as_request(head)
             self._calls[row] = head.topic, payload
         call = read_call(head, payload)
         return call if isinstance(call, MbRefused) else None

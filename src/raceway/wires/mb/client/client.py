@@ -32,19 +32,10 @@ from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
+from raceway.wires.mb.client import messages
 from raceway.wires.mb.client.calls import MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
-from raceway.wires.mb.client.messages import (
-    Service,
-    SubscriptionRow,
-    TopicRow,
-    check_pattern,
-    compose,
-    header_start,
-    mb_parent,
-    received_message,
-    rows,
-)
+from raceway.wires.mb.client.messages import Service, SubscriptionRow, TopicRow, compose, header_start, rows
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.mb.codec.header import MbHeader
@@ -126,7 +117,7 @@ class MbClient(Client):
         link = await self._keeper.link()
         await link.drain()
         if not confirm:
-            link.send(compose(start, b"", mb_parent(), encode_payload(payload)))
+            link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
             return
         call = MbCall(topic, self._deadline())
         self._send_call(link, start, call, encode_payload(payload))
@@ -140,7 +131,8 @@ class MbClient(Client):
         A refusal (such as `NO_ROUTE_FOUND`) does not stop the rest: the first one is raised when all are answered.
         ConnectionLostError and RequestTimeoutError are raised at once.
         """
-        start, parent, count, unsettled = header_start("publish", topic, version), mb_parent(), 0, Unsettled()
+        start, parent = header_start("publish", topic, version), messages.mb_parent()
+        count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
             link = await self._keeper.link()
             await link.drain()
@@ -176,7 +168,7 @@ class MbClient(Client):
 
         `buffer_bytes` overrides `Options.buffer_bytes`. Raises NameInvalidError, RemoteError, ConnectionLostError.
         """
-        check_pattern(pattern)
+        messages.check_pattern(pattern)
         subscription = Subscription(pattern, buffer_bytes or self._options.buffer_bytes, self._unsubscribe)
         self._readers.add(pattern, subscription)
         self._routes.clear()
@@ -196,7 +188,7 @@ class MbClient(Client):
         becomes an error answer; a RemoteError sets its code, text and details. Raises NameInvalidError, RemoteError,
         ConnectionLostError.
         """
-        check_pattern(pattern)
+        messages.check_pattern(pattern)
         serving = Serving(pattern, self.wrap_handler(handler), priority, self._stop_serving)
         self._services.add(pattern, serving)
         try:
@@ -262,7 +254,7 @@ class MbClient(Client):
     def _send_call(self, link: Link, start: bytes, call: MbCall, payload: bytes, timeout_ms: int | None = None) -> None:
         (message_id,) = fresh_ids(1)
         self._calls.add(message_id, call)
-        link.send(compose(start, message_id, mb_parent(), payload, timeout_ms))
+        link.send(compose(start, message_id, messages.mb_parent(), payload, timeout_ms))
 
     async def _ask(self, topic: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Make an idempotent call to the bus itself; it is repeated after a reconnect."""
@@ -359,8 +351,8 @@ class MbClient(Client):
 
     # ---- receiving --------------------------------------------------------------------------------------------------
 
-    def _receive(self, messages: list[Received]) -> None:
-        for head, payload in messages:
+    def _receive(self, received: list[Received]) -> None:
+        for head, payload in received:
             if head.action == b"publish":
                 self._take_publish(head, payload)
             elif head.action == b"response":
@@ -376,14 +368,14 @@ class MbClient(Client):
                 self._routes.clear()
             readers = self._routes[head.topic] = self._readers.find(head.topic.decode("utf-8", "replace"))
         if readers:
-            message = received_message(head, payload)
+            message = messages.received_message(head, payload)
             for reader in readers:
                 reader.put(message)
 
     def _take_answer(self, head: MbHeader, payload: bytes) -> None:
         if head.message_id is None and head.topic == b"system.log":
             if self._log is not None:
-                self._log.put(received_message(head, payload))
+                self._log.put(messages.received_message(head, payload))
         elif self._ping is None or head.message_id != self._ping:
             self._calls.answer(head.message_id, payload)
 
@@ -395,7 +387,8 @@ class MbClient(Client):
         if head.topic == b"system.heartbeat":
             link.send(start + b"{}")
             return
-        task = asyncio.get_running_loop().create_task(self._answer(link, start, received_message(head, payload)))
+        message = messages.received_message(head, payload)
+        task = asyncio.get_running_loop().create_task(self._answer(link, start, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
