@@ -65,13 +65,7 @@ def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
             batches.append(found)
         else:
             refused.append((number, found))
-    return Parsed(np.array(rows, np.int64), bronze_columns(_joined(batches)), _refusals(refused))
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    """Join batches of one row each."""
-    names = {name for batch in batches for name in batch.__dict__ if name != "count"}
-    return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
+    return Parsed(np.array(rows, np.int64), bronze_columns(Batch.joined(batches)), _refusals(refused))
 
 
 def _refusals(refused: list[tuple[int, CaptureFault]]) -> Refusals:

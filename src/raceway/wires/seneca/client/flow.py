@@ -68,16 +68,7 @@ def begin_request(sid: str, members: Members, custom: dict[str, Any] | None, **m
     hops = trk.started(cause.hops if cause else (), sid, mid, sent_ms)
     inherited = (cause.custom if cause else {}) | (custom or {})
     cid = cause.call.cid if cause else fresh_id()
-    outgoing = Outgoing(
-        mid=mid,
-        cid=cid,
-        sid=sid,
-        members=members,
-        custom=raw_members(inherited),
-        hops=hops,
-        sent_ms=sent_ms,
-        **meta,
-    )
+    outgoing = Outgoing(mid, cid, sid, members, custom=raw_members(inherited), hops=hops, sent_ms=sent_ms, **meta)
     return outgoing, cause.start(hops) if cause else 0
 
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
+from raceway.errors import ConfigError, ConnectionLostError, MalformedError
 from raceway.model.document import raw_members
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, OneAnswer
@@ -15,16 +15,10 @@ from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
+from raceway.wires.seneca.codec import outgoing as codec
 from raceway.wires.seneca.codec.call import Dialect
 from raceway.wires.seneca.codec.line import LineReceiver
-from raceway.wires.seneca.codec.outgoing import (
-    ListenerReply,
-    Outgoing,
-    call_http,
-    call_line,
-    read_answer_line,
-    read_http_answer,
-)
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, call_http, call_line
 from raceway.wires.seneca.ids import fresh_id
 
 # Largest HTTP body of an answer.
@@ -63,17 +57,9 @@ class Http:
         """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
         request = call_http(self._dialect, outgoing).to_bytes(self._host, self._path)
         response = await self._pool.call(request, outgoing.pattern or "", timeout_s)
-        return read_http_answer(self._dialect, response.status, response.headers, response.body)
+        return codec.read_http_answer(self._dialect, response.status, response.headers, response.body)
 
     send = call
-
-
-class _LineAnswer(OneAnswer[ListenerReply]):
-    __slots__ = ()
-
-    def maybe_refusal(self, answer: ListenerReply) -> RemoteError | None:
-        """None: a failure is a Reply with details that an exception would lose."""
-        return None
 
 
 class LineCalls:
@@ -102,7 +88,10 @@ class LineCalls:
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send a message and wait for its reply. Raises as over HTTP."""
         link = await self._ready_link()
-        answer = _LineAnswer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
+        # A failure is a reply with details that an exception would lose, so no answer is a refusal.
+        answer: OneAnswer[ListenerReply] = OneAnswer(
+            outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s
+        )
         self._calls.add(outgoing.id.encode(), answer)
         link.send(call_line(self._dialect, outgoing))
         return await answer.result()
@@ -124,7 +113,7 @@ class LineCalls:
     def _receive(self, lines: list[bytes]) -> None:
         for line in lines:
             try:
-                reply = read_answer_line(line)
+                reply = codec.read_answer_line(line)
             except MalformedError as error:
                 self._keeper.drop(str(error))
                 return

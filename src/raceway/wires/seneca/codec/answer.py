@@ -24,7 +24,7 @@ from raceway.wires.seneca.codec.request import NotACall
 from raceway.wires.seneca.codec.trk import Hops, completed
 
 # `version` is W's protocol version and `-` its default tag: both as npm's `seneca` 3.x writes them.
-WEB_VERSION, NO_TAG = "0.1.0", "-"
+WEB_FIELDS = {"tag": "-", "version": "0.1.0"}
 JSON_LINE = b"content-type: application/json\r\n"
 NULL = b"null"
 
@@ -96,9 +96,12 @@ def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
     status = outcome.status if isinstance(outcome, CallFailure) else 200
     # Never `meta$` in L: its client hands every member of the body to the caller as data.
     if call.dialect is LEGACY:
-        return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), _legacy_body(outcome, stamp))
+        body = wrapped_error(outcome, stamp.pattern) if isinstance(outcome, CallFailure) else outcome.payload or NULL
+        return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), body)
     if call.dialect is BARE:
-        return HttpAnswer(status, JSON_LINE + _bare_lines(call, stamp), _bare_body(outcome))
+        body = plain_error(outcome) if isinstance(outcome, CallFailure) else outcome.payload or NULL
+        lines = b"seneca-id: %b\r\nseneca-accept: %b\r\n" % (header_value(call.id), header_value(stamp.rid))
+        return HttpAnswer(status, JSON_LINE + lines, body)
     write = web_document if call.dialect is WEB else response_document
     return HttpAnswer(status, JSON_LINE, write(call, outcome, stamp))
 
@@ -146,18 +149,6 @@ def header_value(text: str) -> bytes:
     return _misfit("\ufffd".encode(), text.encode("utf-8", "replace"))
 
 
-def _legacy_body(outcome: Outcome, stamp: Stamp) -> bytes:
-    return wrapped_error(outcome, stamp.pattern) if isinstance(outcome, CallFailure) else outcome.payload or NULL
-
-
-def _bare_lines(call: Call, stamp: Stamp) -> bytes:
-    return b"seneca-id: %b\r\nseneca-accept: %b\r\n" % (header_value(call.id), header_value(stamp.rid))
-
-
-def _bare_body(outcome: Outcome) -> bytes:
-    return plain_error(outcome) if isinstance(outcome, CallFailure) else outcome.payload or NULL
-
-
 # ---- documents with meta data ---------------------------------------------------------------------------------------
 
 
@@ -195,8 +186,7 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
         "sync": call.sync,
         "remote": True,
         "instance": stamp.rid,
-        "tag": NO_TAG,
-        "version": WEB_VERSION,
+        **WEB_FIELDS,
         "start": stamp.received_ms,
         "end": stamp.answered_ms,
         "custom": custom,

@@ -17,30 +17,10 @@ from functools import lru_cache, partial
 
 import msgspec
 
+from raceway.model import envelope
 from raceway.model.document import Members, maybe_members, maybe_text
-from raceway.model.envelope import (
-    PUBLISH,
-    REQUEST,
-    SENECA,
-    Batch,
-    Hop,
-    agreed,
-    decode_attributes,
-    encode_attributes,
-    encode_hops,
-    encode_json,
-)
-from raceway.wires.seneca.codec.custom import (
-    HOPS_CUT,
-    MULTIPLE,
-    PARENTS,
-    PAT,
-    RTN,
-    SCHEMA_COLUMNS,
-    VIN,
-    encoded_attributes,
-    split_schema,
-)
+from raceway.model.envelope import Batch, Hop, agreed, encode_hops, encode_json
+from raceway.wires.seneca.codec.custom import SCHEMA_COLUMNS, Kept, encoded_attributes, split_schema
 from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, limited, maybe_own, started
 
@@ -205,7 +185,7 @@ def _own_attributes(call: Call, custom: Members) -> bytes | None:
         not custom
         and not call.unknown
         and len(remembered) == 1
-        and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
+        and len(pattern := remembered.get(Kept.PAT, LONG)) < len(LONG)
     ):
         return _pattern_attribute(pattern)
     return encoded_attributes(custom, call.unknown, remembered)
@@ -216,17 +196,17 @@ def _remembered(call: Call) -> dict[str, str]:
     remembered: dict[str, str] = {}
     if call.vin != VERSION_INCREMENT:
         # Only what differs from the default is stored.
-        remembered[VIN] = str(call.vin)
+        remembered[Kept.VIN] = str(call.vin)
     if call.pattern is not None:
-        remembered[PAT] = call.pattern
+        remembered[Kept.PAT] = call.pattern
     if call.multiple:
-        remembered[MULTIPLE] = "true"
+        remembered[Kept.MULTIPLE] = "true"
     if call.hops_cut:
-        remembered[HOPS_CUT] = str(call.hops_cut)
+        remembered[Kept.HOPS_CUT] = str(call.hops_cut)
     if call.parents is not None:
-        remembered[PARENTS] = call.parents
+        remembered[Kept.PARENTS] = call.parents
     if call.rtn is not None:
-        remembered[RTN] = call.rtn
+        remembered[Kept.RTN] = call.rtn
     return remembered
 
 
@@ -243,8 +223,8 @@ def batch_of_all(
     """Return the rows of calls to one topic: all with a response wanted, or none. The batch is not completed yet."""
     batch = Batch(
         len(calls),
-        wire=SENECA,
-        kind=REQUEST if calls[0].sync else PUBLISH,
+        wire=envelope.SENECA,
+        kind=envelope.REQUEST if calls[0].sync else envelope.PUBLISH,
         topic=topic,
         message_id=[call.mid.encode() for call in calls],
         correlation_id=[call.cid.encode() for call in calls],
@@ -293,13 +273,13 @@ def _attributes(call: Call, pattern: str | None) -> bytes | None:
         return call.attributes
     if call.attributes is None:
         return _pattern_attribute(pattern)
-    return encode_attributes(decode_attributes(call.attributes) | {PAT: pattern})
+    return envelope.encode_attributes(envelope.decode_attributes(call.attributes) | {Kept.PAT: pattern})
 
 
 @lru_cache(256)
 def _pattern_attribute(pattern: str) -> bytes | None:
     """Encode the attributes of a call that has nothing but a pattern."""
-    return encode_attributes({PAT: pattern})
+    return envelope.encode_attributes({Kept.PAT: pattern})
 
 
 def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:

@@ -28,8 +28,6 @@ from raceway.model.envelope import encode_json
 
 PREFIX = "seneca."
 TYPED, META, CUSTOM = PREFIX + "typed", PREFIX + "meta.", PREFIX + "custom."
-VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
-PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
 # Attributes in which each wire keeps its own fields. They are not custom data for a Seneca service.
 _OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 
@@ -39,6 +37,13 @@ SCHEMA_COLUMNS = ("schema_id", "schema_version")
 
 _names = msgspec.json.Decoder(list[str]).decode
 _number = msgspec.json.Decoder(int).decode
+
+
+class Kept:
+    """Names of the attributes in which fields without a column are kept."""
+
+    VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
+    PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
 
 
 def encoded_attributes(custom: Members, unknown: Members, remembered: dict[str, str]) -> bytes | None:

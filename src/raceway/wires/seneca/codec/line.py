@@ -14,16 +14,8 @@ from itertools import takewhile
 import msgspec
 
 from raceway.errors import RacewayError, TooLargeError
-from raceway.model.document import (
-    ABSENT,
-    DocumentError,
-    Members,
-    check_text,
-    maybe_bytes,
-    maybe_text,
-    not_message,
-    read_members,
-)
+from raceway.model import document as documents
+from raceway.model.document import ABSENT, DocumentError, Members, maybe_bytes, maybe_text
 from raceway.model.envelope import encode_json
 from raceway.wires.seneca.codec.call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, complete_call, split_id
 from raceway.wires.seneca.codec.failure import failure_of
@@ -87,12 +79,12 @@ class LineRefused(msgspec.Struct, frozen=True):
 def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     """Read one line without its end. Anything but a JSON object closes the connection."""
     try:
-        check_text(line)
+        documents.check_text(line)
         # Fast path: nearly every line is a wrapper that decodes in one strict pass.
         wrapped = wrapper.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
             return _wrapped(wrapped, encode_json(wrapped.id), len(line), fresh)
-        document = read_members(line)
+        document = documents.read_members(line)
     except DocumentError:
         # No reply: framing is in doubt, and the line has no id that a reply could repeat.
         return LineRefused(close=True)
@@ -134,7 +126,7 @@ def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> 
     fault = _maybe_fault(line)
     if fault is not None or line.act is None:
         # T: only `sync: true` gets a response, refusals included; an absent `sync` counts as false.
-        return LineRefused(_wrapped_refusal(echo, fault or not_message().reason) if line.sync else None)
+        return LineRefused(_wrapped_refusal(echo, fault or documents.not_message().reason) if line.sync else None)
     # `msg$` is the only part of the protocol document's request block that npm's clients send over TCP.
     beside = line.side or NO_SIDE
     # `id` counts, not the ids in `msg$`: npm's listeners read nothing else.

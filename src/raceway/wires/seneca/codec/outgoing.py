@@ -12,28 +12,10 @@ import msgspec
 from msgspec import Raw
 
 from raceway.errors import MalformedError
-from raceway.model.document import (
-    ABSENT,
-    DocumentError,
-    Members,
-    check_text,
-    maybe_members,
-    maybe_whole,
-    raw_items,
-    read_members,
-    read_value,
-)
+from raceway.model import document as documents
+from raceway.model.document import ABSENT, DocumentError, Members, maybe_members, maybe_whole
 from raceway.model.envelope import encode_json
-from raceway.wires.seneca.codec.answer import (
-    JSON_LINE,
-    NO_TAG,
-    NULL,
-    WEB_VERSION,
-    Stamp,
-    header_value,
-    kind_of,
-    one_line,
-)
+from raceway.wires.seneca.codec.answer import JSON_LINE, NULL, WEB_FIELDS, Stamp, header_value, kind_of, one_line
 from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, WEB, Dialect, Headers, MessageFacts
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, CallFailure, read_failure
 from raceway.wires.seneca.codec.meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
@@ -126,8 +108,7 @@ def _web_meta(outgoing: Outgoing) -> dict[str, Any]:
         "custom": outgoing.custom,
         "parents": _parents(outgoing),
         "instance": outgoing.sid,
-        "tag": NO_TAG,
-        "version": WEB_VERSION,
+        **WEB_FIELDS,
         "start": outgoing.sent_ms,
         "pattern": outgoing.pattern,
     }
@@ -239,7 +220,7 @@ def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: byte
 def _maybe_document(body: bytes) -> Members | None:
     """The members of a body that is an object."""
     try:
-        return read_members(body)
+        return documents.read_members(body)
     except DocumentError:
         return None
 
@@ -256,7 +237,7 @@ def _maybe_meta(document: Members) -> ReplyMeta | None:
 def _not_an_object(body: bytes, status: int) -> ListenerReply:
     """Read a body that is not an object: an array or null is a result, anything else a failure."""
     try:
-        return _plain(read_value(body) if body.strip() else None)
+        return _plain(documents.read_value(body) if body.strip() else None)
     except DocumentError:
         return _no_result(status)
 
@@ -331,8 +312,8 @@ def _result(data: Members, meta: ReplyMeta) -> ListenerReply:
 
 def _several(document: Members) -> ListenerReply:
     """The responses to a call with `multiple`, each a complete document."""
-    documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
-    return ListenerReply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
+    replies = [maybe_members(each) or {} for each in documents.raw_items(document.get("array$"))]
+    return ListenerReply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in replies]))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
@@ -341,11 +322,11 @@ def _several(document: Members) -> ListenerReply:
 def read_answer_line(line: bytes) -> ListenerReply | None:
     """Read a response line; None for a line that is not a response. Raises MalformedError if it is not a JSON
     object."""
-    check_text(line)
+    documents.check_text(line)
     wrapped = wrapped_reply.maybe_strict(line)
     if wrapped is not None and wrapped.kind:
         return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
-    document = read_members(line)
+    document = documents.read_members(line)
     if "kind" in document:
         wrapped, _ = wrapped_reply.read_members(document)
         return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
@@ -369,7 +350,7 @@ def _wrapped_reply(line: WrappedReply) -> ListenerReply:
 
 def read_returned(body: bytes) -> ListenerReply:
     """Read a response POSTed to a return path. Raises MalformedError for anything else."""
-    reply = _maybe_response(read_members(body))
+    reply = _maybe_response(documents.read_members(body))
     if reply is None:
         raise MalformedError("seneca: not a response: a return path accepts responses only")
     return reply

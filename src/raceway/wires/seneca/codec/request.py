@@ -12,34 +12,12 @@ import msgspec
 from msgspec import Raw
 
 from raceway.errors import PatternTextError, TooLargeError
-from raceway.model.document import (
-    DocumentError,
-    Members,
-    decode_any,
-    maybe_decoded,
-    maybe_members,
-    maybe_text,
-    maybe_whole,
-    raw_members,
-    read_members,
-)
+from raceway.model import document as documents
+from raceway.model.document import DocumentError, Members, maybe_members, maybe_text, maybe_whole
 from raceway.model.envelope import encode_json
 from raceway.net.codec.percent import maybe_unescape
-from raceway.wires.seneca.codec.call import (
-    BARE,
-    LEGACY,
-    SEED,
-    UNKNOWN_SENDER,
-    VERSION_INCREMENT,
-    WEB,
-    Call,
-    Dialect,
-    Echo,
-    Fresh,
-    Headers,
-    complete_call,
-    split_id,
-)
+from raceway.wires.seneca.codec import call as calls
+from raceway.wires.seneca.codec.call import BARE, LEGACY, SEED, WEB, Call, Dialect, Echo, Fresh, complete_call
 from raceway.wires.seneca.codec.meta import SeedMeta, WebMeta, seed_meta, web_meta
 from raceway.wires.seneca.codec.pattern_text import parse_pattern
 from raceway.wires.seneca.codec.trk import read_parents, read_trk
@@ -68,11 +46,11 @@ def too_large(limit: int) -> NotACall:
     return NotACall(413, "too_large", f"seneca: message exceeds {limit} bytes")
 
 
-def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
+def read_http(headers: calls.Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
     """Read a request to `/act`. Header names are lower case. `query` is merged over the body, as npm's listeners do."""
     try:
-        document = _with_query(body, query) if query else read_members(body)
-        agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or UNKNOWN_SENDER
+        document = _with_query(body, query) if query else documents.read_members(body)
+        agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or calls.UNKNOWN_SENDER
         # The header decides first: an L client's body may contain anything, `meta$` included.
         call = _legacy(headers, document, fresh, agent) if b"seneca-id" in headers else _modern(document, fresh, agent)
         call.came_bytes = None if query else len(body)
@@ -86,13 +64,13 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
 
 def _with_query(body: bytes, query: bytes) -> Members:
     """Merge the query into the body: `msg$` is jsonic text and comes first; every other parameter is text."""
-    document = read_members(body) if body else {}
+    document = documents.read_members(body) if body else {}
     parameters = _read_query(query)
     try:
-        document |= raw_members(parse_pattern(parameters.pop("msg$", "")))
+        document |= documents.raw_members(parse_pattern(parameters.pop("msg$", "")))
     except PatternTextError as error:
         raise DocumentError("invalid_message", f"seneca: {error}") from None
-    return document | raw_members(parameters)
+    return document | documents.raw_members(parameters)
 
 
 def _read_query(query: bytes) -> dict[str, str]:
@@ -119,16 +97,16 @@ def _unreadable_query() -> DocumentError:
 # ---- L --------------------------------------------------------------------------------------------------------------
 
 
-def legacy_lines(headers: Headers) -> bytes:
+def legacy_lines(headers: calls.Headers) -> bytes:
     """The headers by which an L client identifies its call."""
     names = (b"seneca-id", b"seneca-origin")
     return b"".join([b"%b: %b\r\n" % (name, value) for name in names if (value := headers.get(name)) is not None])
 
 
-def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Call:
+def _legacy(headers: calls.Headers, document: Members, fresh: Fresh, agent: str) -> Call:
     """Read an L request."""
     identity, origin = headers[b"seneca-id"], headers.get(b"seneca-origin")
-    mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
+    mid, cid = calls.split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     # `sync` stays true: L does not send it, an asynchronous call looks like any other.
     sid = (origin or b"").decode("utf-8", "replace") or agent
@@ -139,7 +117,7 @@ def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Ca
 
 def read_time(value: Raw | None) -> int | None:
     """Read milliseconds. 0 counts as absent: npm's L listener writes it for unknown times."""
-    return maybe_whole(maybe_decoded(decode_any, value)) or None
+    return maybe_whole(documents.maybe_decoded(documents.decode_any, value)) or None
 
 
 # ---- meta data in the document --------------------------------------------------------------------------------------
@@ -207,7 +185,7 @@ def merged_custom(*named: Members | None) -> Members | None:
 
 def version_of(value: object) -> int:
     """`vin`, or 1 if it is absent or not an integer."""
-    return value if type(value) is int else VERSION_INCREMENT
+    return value if type(value) is int else calls.VERSION_INCREMENT
 
 
 def _first_part(text: str) -> str:

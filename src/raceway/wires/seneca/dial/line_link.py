@@ -12,14 +12,8 @@ from collections.abc import Callable
 from math import inf
 from typing import cast
 
-from raceway.errors import (
-    BusyError,
-    ConnectionLostError,
-    MalformedError,
-    RacewayError,
-    RequestTimeoutError,
-    UnreachableError,
-)
+from raceway import errors
+from raceway.errors import RacewayError
 from raceway.net.outgoing.courier import NotTaken, Tried
 from raceway.net.turn import Turn
 from raceway.wires.seneca.codec.call import Dialect
@@ -81,7 +75,7 @@ class _LinkConnection(asyncio.Protocol):
                 if reply is not None:
                     self._link.take(reply)
         # Framing is in doubt after a line that is not JSON, and after one over the limit.
-        except MalformedError:
+        except errors.MalformedError:
             self.transport.abort()
         if self._receiver.overflow:
             self.transport.abort()
@@ -127,7 +121,7 @@ class LineLink:
         call = _Call(key, line, answered, self._loop.time() + timeout_s)
         # Two calls with one id could not be told apart by their responses.
         if key in self._open or self._is_full(len(line)):
-            self._loop.call_soon(call.end, BusyError(f"too many calls are queued for {self._target}"))
+            self._loop.call_soon(call.end, errors.BusyError(f"too many calls are queued for {self._target}"))
             return
         if self.connection is not None:
             self._open[key] = call
@@ -206,12 +200,14 @@ class LineLink:
             async with asyncio.timeout(self.settings.connect_ms / 1000):
                 await self._loop.create_connection(lambda: _LinkConnection(self), self._target.host, self._target.port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
-            self._refuse_unsent(UnreachableError(str(self._target), str(error) or type(error).__name__))
+            self._refuse_unsent(errors.UnreachableError(str(self._target), str(error) or type(error).__name__))
         else:
             if self.connection is not None:
                 self._send_waiting()
             else:
-                self._refuse_unsent(ConnectionLostError(str(self._target), "closed immediately after connecting"))
+                self._refuse_unsent(
+                    errors.ConnectionLostError(str(self._target), "closed immediately after connecting")
+                )
         finally:
             self._opening = None
 
@@ -241,7 +237,7 @@ class LineLink:
         self.connection, self.is_paused = None, False
         self._outbox.clear()
         untold, self._untold = self._untold, []
-        error = ConnectionLostError(str(self._target), reason)
+        error = errors.ConnectionLostError(str(self._target), reason)
         for tried in untold:
             tried(NotTaken(str(error), reached=False))
         lost, self._open = self._open, {}
@@ -262,7 +258,7 @@ class LineLink:
         now = self._loop.time()
         for call in [call for call in (*self._open.values(), *self._unsent) if call.ends_s <= now]:
             self._open.pop(call.key, None)
-            call.end(RequestTimeoutError("", str(self._target)))
+            call.end(errors.RequestTimeoutError("", str(self._target)))
         if (self._open or self._unsent) and not self._closed:
             self._sweep_later()
 

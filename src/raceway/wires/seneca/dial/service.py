@@ -129,14 +129,11 @@ class ServiceLine:
         elif self.state != "up":
             self._is_up()
         if isinstance(reply, RacewayError):
-            self._note_failure(reply)
-
-    def _note_failure(self, error: RacewayError) -> None:
-        """Count a failed call and log it, at most once a second: a service may fail thousands at once."""
-        self.failures += 1
-        if self._loop.time() - self._logged_s >= LOG_S:
-            self._logged_s = self._loop.time()
-            log.warning("service call failed", url=self.address.url, reason=str(error), failures=self.failures)
+            self.failures += 1
+            # At most once a second: a service may fail thousands of calls at once.
+            if self._loop.time() - self._logged_s >= LOG_S:
+                self._logged_s = self._loop.time()
+                log.warning("service call failed", url=self.address.url, reason=str(reply), failures=self.failures)
 
     def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """Send a message without a reply."""
@@ -163,7 +160,10 @@ class ServiceLine:
                 if self.address.dialect is None:
                     self.dialect = await self._ask_dialect()
                 else:
-                    await self._connect()
+                    # The dialect is known, only reachability is not: connect and close again.
+                    target = self.address.target
+                    transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
+                    transport.close()
         except (OSError, UnicodeError, RacewayError) as error:  # UnicodeError: a host name that IDNA cannot encode
             self._went_down(str(error) or "no response in time")
         else:
@@ -171,12 +171,6 @@ class ServiceLine:
         curious, self._curious = self._curious, []
         for callback in curious:
             callback()
-
-    async def _connect(self) -> None:
-        """Connect and close again: the dialect is known, only reachability is not."""
-        target = self.address.target
-        transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
-        transport.close()
 
     async def _ask_dialect(self) -> Dialect:
         """Send the probe with headers and `meta$`, and infer the dialect from the response."""

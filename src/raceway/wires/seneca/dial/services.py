@@ -103,7 +103,9 @@ class ServiceTable:
         for kept in self._door.view.kept(SECTION).values():
             self._restore(msgspec.convert(kept, Attachment))
         for service in self:
-            self._look_at(service.line)
+            task = self._loop.create_task(service.line.look())
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
 
     async def looked(self, limit_s: float) -> None:
         """Wait until every service was probed once, at most `limit_s` seconds: a caller right after the start must not
@@ -136,7 +138,7 @@ class ServiceTable:
         kept = {_key(service): msgspec.to_builtins(self._kept(service, dialect)) for service in there}
         try:
             await self._ask(KeepServices(SECTION, kept))
-            await self._committed()
+            await self._told(self._door.runtime.after_commit)
         except RacewayError:
             # The commit failed, so a restart would not know these services: detach them again.
             for service in services:
@@ -166,7 +168,7 @@ class ServiceTable:
                 self._take_out(service)
         self._configured.difference_update(gone)
         await self._ask(KeepServices(SECTION, dict.fromkeys(gone)))
-        await self._committed()
+        await self._told(self._door.runtime.after_commit)
         return len(gone)
 
     def rows(self) -> list[ServiceRow]:
@@ -214,7 +216,11 @@ class ServiceTable:
 
     def _add(self, pin: Pin, address: ServiceAddress) -> AttachedService:
         """Attach a service to one pin, or return it if it is attached already."""
-        group = self.pins.maybe_get(pin) or self._new_group(pin)
+        group = self.pins.maybe_get(pin)
+        if group is None:
+            group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
+            self.pins.add(pin, group)
+            self._door.perform(group, AttachService("request", pin.topic))
         known = _maybe_service(group, address.url)
         if known is not None:
             if address.dialect is None or address.dialect is known.line.dialect:
@@ -226,13 +232,6 @@ class ServiceTable:
         group.services.append(service)
         self._door.perform(service, AttachService("publish", pin.topic))
         return service
-
-    def _new_group(self, pin: Pin) -> PinGroup:
-        """Create the group of a new pin."""
-        group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
-        self.pins.add(pin, group)
-        self._door.perform(group, AttachService("request", pin.topic))
-        return group
 
     def _take_out(self, service: AttachedService) -> None:
         """Detach a service, and remove its pin if it was the last."""
@@ -254,37 +253,16 @@ class ServiceTable:
         pin = self.pins.maybe_attached(pattern)
         return None if pin is None else self.pins.maybe_get(pin)
 
-    # ---- looking -----------------------------------------------------------------------------------------------------
-
-    def _look_at(self, line: ServiceLine) -> None:
-        """Probe a service in the background."""
-        task = self._loop.create_task(line.look())
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
-
     async def _ask(self, intent: IntentFor[Done]) -> None:
         """Perform an intent of the table itself. Raises its error."""
-        done: asyncio.Future[Done | RacewayError] = self._loop.create_future()
+        await self._told(lambda tell: self._door.perform(self._peer, intent, tell))
 
-        def tell(outcome: Done | RacewayError) -> None:
-            if not done.done():
-                done.set_result(outcome)
-
-        self._door.perform(self._peer, intent, tell)
+    async def _told(self, begin: Callable[[Callable[[Done | RacewayError | None], None]], None]) -> None:
+        """Wait until what `begin` starts has told its outcome. Raises it if it is an error."""
+        done: asyncio.Future[Done | RacewayError | None] = self._loop.create_future()
+        begin(lambda outcome: None if done.done() else done.set_result(outcome))
         if isinstance(outcome := await done, RacewayError):
             raise outcome
-
-    async def _committed(self) -> None:
-        """Wait until the journal has stored the change. Raises UnavailableError."""
-        done: asyncio.Future[RacewayError | None] = self._loop.create_future()
-
-        def tell(error: RacewayError | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        self._door.runtime.after_commit(tell)
-        if (error := await done) is not None:
-            raise error
 
     def _row(self, service: AttachedService) -> ServiceRow:
         """List one service."""

@@ -13,16 +13,8 @@ from typing import ClassVar, Final
 
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
-from raceway.wires.seneca.codec.answer import (
-    HttpAnswer,
-    Outcome,
-    Stamp,
-    accepted_http,
-    answer_http,
-    http_bytes,
-    refusal_http,
-    several_http,
-)
+from raceway.wires.seneca.codec import answer as codec
+from raceway.wires.seneca.codec.answer import HttpAnswer, Outcome, Stamp
 from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
@@ -103,7 +95,7 @@ class SenecaHttpSession(SenecaSession):
             return _refusal(403, "forbidden", "requests from other sites are refused")
         sent = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(sent, NotACall):
-            return refusal_http(sent)
+            return codec.refusal_http(sent)
         return SenecaCall(self.gate.context, self, sent)
 
     def _next_place(self, closes: bool) -> AnswerSlot:
@@ -136,13 +128,13 @@ class SenecaHttpSession(SenecaSession):
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
-        self._put(call.place, answer_http(call.sent, outcome, stamp))
+        self._put(call.place, codec.answer_http(call.sent, outcome, stamp))
 
     def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
-        self._put(call.place, several_http(call.sent, list(answers), stamp))
+        self._put(call.place, codec.several_http(call.sent, list(answers), stamp))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:
-        self._put(call.place, accepted_http(call.sent, stamp))
+        self._put(call.place, codec.accepted_http(call.sent, stamp))
 
     def end_when_answered(self) -> None:
         self.is_over = True
@@ -154,7 +146,7 @@ class SenecaHttpSession(SenecaSession):
     def _put(self, place: AnswerSlot, answer: HttpAnswer) -> None:
         if not self.open:
             return
-        place.data = http_bytes(answer, place.closes)
+        place.data = codec.http_bytes(answer, place.closes)
         self.hear()  # the idle time starts with the last answer
         self._write_places()
 
@@ -186,4 +178,4 @@ _CODES: Final = {503: "overloaded", 413: "too_large", 431: "too_large"}
 
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:
-    return refusal_http(NotACall(status, code, message))
+    return codec.refusal_http(NotACall(status, code, message))
