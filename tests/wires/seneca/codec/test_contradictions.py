@@ -11,7 +11,15 @@ from msgspec import Raw
 
 from raceway.model.document import raw_members
 from raceway.model.envelope import Hop
-from raceway.wires.seneca.codec.answer import Result, Stamp, accepted_http, answer_http, answer_line, several_line
+from raceway.wires.seneca.codec.answer import (
+    Result,
+    Stamp,
+    accepted_http,
+    answer_http,
+    answer_line,
+    one_line,
+    several_document,
+)
 from raceway.wires.seneca.codec.call import Dialect
 from raceway.wires.seneca.codec.failure import CallFailure
 from raceway.wires.seneca.codec.outgoing import (
@@ -71,7 +79,7 @@ def test_12_multiple_is_a_field_of_the_request() -> None:
 
 def test_12_several_answers_fit_on_a_line() -> None:
     call = line_call({"meta$": {"mid": "m1", "multiple": True}})
-    line = several_line(call, [(Result(b'{"x":1}'), STAMP)], STAMP)
+    line = one_line(several_document(call, [(Result(b'{"x":1}'), STAMP)], STAMP))
     reply = read_answer_line(line[:-1])
     assert reply is not None
     assert [each.payload for each in reply.several] == [b'{"x":1}']

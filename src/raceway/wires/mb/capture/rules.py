@@ -83,9 +83,8 @@ class MessageChecks:
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
         self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
         self.verdicts = Verdicts(len(starts), header.MALFORMED_MESSAGE)
-        self._calls: dict[
-            int, tuple[bytes, bytes]
-        ] = {}  # topic and payload of `subscribe` as the request it stands for
+        # Topic and payload of `subscribe` as the request it stands for.
+        self._calls: dict[int, tuple[bytes, bytes]] = {}
         self._cut()
 
     def refusals(self) -> Refusals:
@@ -144,10 +143,6 @@ class MessageChecks:
     def versions(self, rows: Places) -> pa.Array:
         """Return the versions of these messages."""
         return self._starts.values(self._starts.version, rows)
-
-    def timeouts(self, rows: Places) -> pa.Array:
-        """Return the timeouts of these messages."""
-        return self.maybe_text(TIMEOUT, rows).cast(pa.int64())
 
     def payloads(self, rows: Places) -> pa.Array:
         """Return the payloads of these messages."""

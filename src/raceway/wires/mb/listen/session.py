@@ -72,7 +72,8 @@ class MbSession(Connection):
             Request: self._perform,
             Respond: self._respond,
             SystemCall: self._call,
-            HeartbeatAnswer: self._heartbeat_answer,
+            # The idle timer was reset by receiving it.
+            HeartbeatAnswer: self._audit,
             MbRefused: lambda event: self.when_answered(partial(self._refuse, event)),
             Oversized: self._oversized,
         }
@@ -174,10 +175,6 @@ class MbSession(Connection):
         else:
             self.peer.say(lambda frame: system.system_reply(event.head, outcome, frame, event.show_all))
         self.note_answered()
-
-    def _heartbeat_answer(self, event: HeartbeatAnswer) -> None:
-        """Audit the answer to a heartbeat. The idle timer was reset by receiving it."""
-        self._audit(event)
 
     def _audit(self, event: SystemCall | HeartbeatAnswer) -> None:
         if self.runtime.audited:

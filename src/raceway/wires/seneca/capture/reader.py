@@ -31,8 +31,7 @@ from raceway.wires.captures.slices import Bytes
 from raceway.wires.seneca.codec.call import Call, Dialect, batch_of
 from raceway.wires.seneca.codec.failure import failure_of
 from raceway.wires.seneca.codec.line import LineRefused, read_line
-from raceway.wires.seneca.codec.meta import reply_meta
-from raceway.wires.seneca.codec.outgoing import ListenerReply, read_answer_line, read_http_answer
+from raceway.wires.seneca.codec.outgoing import ListenerReply, maybe_reply_meta, read_answer_line, read_http_answer
 from raceway.wires.seneca.codec.pattern_text import parse_pattern
 from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
 from raceway.wires.seneca.codec.request import NotACall, read_http, too_large
@@ -102,9 +101,9 @@ def read(line: bytes, limit: int) -> Batch | CaptureFault:
 
 def _maybe_reply(line: bytes, document: Members) -> ListenerReply | None:
     """Return the answer in a line; None if it is a call."""
-    if _WRAPPED not in document and "meta$" in document:
-        told, _ = reply_meta.read(document["meta$"])
-        if told.end is not None and (told.mi or told.tx):
+    if _WRAPPED not in document:
+        told = maybe_reply_meta(document)
+        if told is not None and told.end is not None and (told.mi or told.tx):
             return read_http_answer(Dialect.WEB, 200, {}, line)
     return read_answer_line(line)
 

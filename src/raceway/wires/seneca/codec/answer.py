@@ -12,6 +12,7 @@ An L client drops a response that does not repeat its id and origin exactly, and
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -114,11 +115,6 @@ def accepted_http(call: Call, stamp: Stamp) -> HttpAnswer:
     return answer_http(call, Result(NULL), stamp)
 
 
-def several_http(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> HttpAnswer:
-    """Build the response to a call with `multiple`: all results, in order of arrival."""
-    return HttpAnswer(200, JSON_LINE, several_document(call, outcomes, stamp))
-
-
 def refusal_http(refused: NotACall) -> HttpAnswer:
     """Build the response to a request that is not a message. There is no call, so it carries no `meta$`."""
     body = encode_json({"code": refused.code, "message": refused.message, "seneca": True})
@@ -212,8 +208,9 @@ def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     return _document(outcome, encode_json(meta))
 
 
-def several_document(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
-    """Encode complete responses as one document: `array$` holds them, `meta$.multiple` says so."""
+def several_document(call: Call, outcomes: Sequence[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
+    """Encode the complete responses to a call with `multiple`, in order of arrival, as one document: `array$` holds
+    them, `meta$.multiple` says so."""
     responses = [response_document(call, outcome, each) for outcome, each in outcomes]
     meta = _seed_meta(call, None, stamp) | {"multiple": True, "usr": call.custom}
     return b'{"array$":[%b],"meta$":%b}' % (b",".join(responses), encode_json(meta))
@@ -237,11 +234,6 @@ def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
     if call.dialect is TCP:
         return _wrapped_line(call, outcome, stamp)
     return one_line(response_document(call, outcome, stamp))
-
-
-def several_line(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
-    """Encode the responses to a call with `multiple` as one line."""
-    return one_line(several_document(call, outcomes, stamp))
 
 
 def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:

@@ -78,6 +78,7 @@ class LineRefused(msgspec.Struct, frozen=True):
 
 def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     """Read one line without its end. Anything but a JSON object closes the connection."""
+    document: Members | None = None
     try:
         documents.check_text(line)
         # Fast path: nearly every line is a wrapper that decodes in one strict pass.
@@ -85,17 +86,6 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
         if wrapped is not None and wrapped.kind:
             return _wrapped(wrapped, encode_json(wrapped.id), len(line), fresh)
         document = documents.read_members(line)
-    except DocumentError:
-        # No reply: framing is in doubt, and the line has no id that a reply could repeat.
-        return LineRefused(close=True)
-    except TooLargeError as error:
-        return LineRefused(_refusal(error.code, f"seneca: {error}"))
-    return _read_document(document, fresh)
-
-
-def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
-    """Read a line that is an object but not a strictly decoded wrapper."""
-    try:
         if "kind" in document:
             # The response repeats `id` as JSON, whatever its type, so that the client finds its call.
             identity = maybe_bytes(document.get("id")) or b"null"
@@ -103,6 +93,9 @@ def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
         meta = seed_meta.read_members(maybe_meta(document) or {})
         return read_seed(SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
+        # No reply to a line that is not an object: framing is in doubt, and it has no id that a reply could repeat.
+        if document is None:
+            return LineRefused(close=True)
         return LineRefused(_refusal(error.seneca_code, error.reason))
     except TooLargeError as error:
         return LineRefused(_refusal(error.code, f"seneca: {error}"))

@@ -205,7 +205,7 @@ def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: byte
         return ListenerReply(accepted=True)
     document = _maybe_document(body)
     tells_meta = dialect is not LEGACY and dialect is not BARE
-    if document is not None and tells_meta and (meta := _maybe_meta(document)) is not None:
+    if document is not None and tells_meta and (meta := maybe_reply_meta(document)) is not None:
         # W and S: `meta$.error` decides, not the status.
         return _with_meta(document, meta)
     reply = ListenerReply(body.strip()) if document is not None else _not_an_object(body, status)
@@ -225,7 +225,7 @@ def _maybe_document(body: bytes) -> Members | None:
         return None
 
 
-def _maybe_meta(document: Members) -> ReplyMeta | None:
+def maybe_reply_meta(document: Members) -> ReplyMeta | None:
     """`meta$` of a response, if it has one."""
     value = document.get("meta$")
     if value is None or (meta := reply_meta.maybe_strict(value)) is not None:
@@ -313,7 +313,7 @@ def _result(data: Members, meta: ReplyMeta) -> ListenerReply:
 def _several(document: Members) -> ListenerReply:
     """The responses to a call with `multiple`, each a complete document."""
     replies = [maybe_members(each) or {} for each in documents.raw_items(document.get("array$"))]
-    return ListenerReply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in replies]))
+    return ListenerReply(several=tuple([_with_meta(each, maybe_reply_meta(each) or ReplyMeta()) for each in replies]))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
@@ -359,5 +359,5 @@ def read_returned(body: bytes) -> ListenerReply:
 def _maybe_response(document: Members) -> ListenerReply | None:
     """Read a document that says `res: true`; None for a request."""
     # Protocol document: without `res` a document is a request.
-    meta = _maybe_meta(document)
+    meta = maybe_reply_meta(document)
     return _with_meta(document, meta) if meta is not None and meta.res else None

@@ -203,9 +203,6 @@ class PatternRouter(Generic[V]):
         """Iterate in order of adding."""
         return iter(self._values.values())
 
-    def __len__(self) -> int:
-        return len(self._values)
-
 
 def _node_testing(node: _Node[V], key: str) -> _Node[V]:
     """Return the node that tests this key, on the path of nodes that test other keys; create it if needed."""
@@ -430,6 +427,3 @@ class PinTable(Generic[V]):
     def __iter__(self) -> Iterator[tuple[Pin, V]]:
         """Iterate in order of adding."""
         return (entry for _, entry in self._router)
-
-    def __len__(self) -> int:
-        return len(self._router)

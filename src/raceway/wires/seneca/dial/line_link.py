@@ -12,6 +12,8 @@ from collections.abc import Callable
 from math import inf
 from typing import cast
 
+import msgspec
+
 from raceway import errors
 from raceway.errors import RacewayError
 from raceway.net.outgoing.courier import NotTaken, Tried
@@ -29,14 +31,14 @@ SMALL_READ = 4096
 SWEEP_S = 0.05
 
 
-class _Call:
+class _Call(msgspec.Struct):
     """A call: its line, its callback and its deadline."""
 
-    __slots__ = ("answered", "ends_s", "is_over", "key", "line")
-
-    def __init__(self, key: str, line: bytes, answered: Answered, ends_s: float) -> None:
-        self.key, self.line, self.answered, self.ends_s = key, line, answered, ends_s
-        self.is_over = False
+    key: str
+    line: bytes
+    answered: Answered
+    ends_s: float
+    is_over: bool = False
 
     def end(self, result: ListenerReply | RacewayError) -> None:
         """Report the result, once."""
@@ -205,9 +207,8 @@ class LineLink:
             if self.connection is not None:
                 self._send_waiting()
             else:
-                self._refuse_unsent(
-                    errors.ConnectionLostError(str(self._target), "closed immediately after connecting")
-                )
+                lost = errors.ConnectionLostError(str(self._target), "closed immediately after connecting")
+                self._refuse_unsent(lost)
         finally:
             self._opening = None
 

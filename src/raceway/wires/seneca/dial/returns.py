@@ -35,8 +35,9 @@ CONNECTIONS = 4
 KEPT_LINKS = 256
 
 
-class ReturnPeer(Peer):
-    """The bus itself, as the sender of late answers."""
+class SenecaPeer(Peer):
+    """A peer that receives nothing: a connection, whose requests and publishes are those of its calls; or the bus
+    itself, as the sender of late answers and the keeper of services."""
 
     wire: ClassVar[bytes] = SENECA
 
@@ -54,7 +55,7 @@ class Returns:
     ) -> None:
         self._door, self._loop = door, loop
         self._settings = replace(settings, connections=CONNECTIONS, answer_limit=settings.return_limit)
-        self._peer = ReturnPeer(random_id().decode(), door.runtime.clock_us())
+        self._peer = SenecaPeer(random_id().decode(), door.runtime.clock_us())
         self._allowed, self._is_own = allowed, is_own
         self._links: dict[str, HttpLink] = {}
         limits = (settings.observer_messages, settings.observer_bytes)

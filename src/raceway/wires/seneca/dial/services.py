@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import ClassVar
 
 import msgspec
 import structlog
 
 from raceway.broker.door import Door
-from raceway.broker.peers import Peer
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
-from raceway.model.envelope import SENECA
 from raceway.model.intents.kinds import Done, IntentFor
 from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 from raceway.net.ids import random_id
@@ -25,6 +22,7 @@ from raceway.wires.seneca.codec.pattern_text import parse_pins
 from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.pins import AttachedService, PinGroup
+from raceway.wires.seneca.dial.returns import SenecaPeer
 from raceway.wires.seneca.dial.service import ServiceLine
 from raceway.wires.seneca.settings import SenecaDial
 
@@ -60,12 +58,6 @@ class ServiceRow(msgspec.Struct, frozen=True):
     connections: int
 
 
-class TablePeer(Peer):
-    """The bus itself, which stores the services it calls."""
-
-    wire: ClassVar[bytes] = SENECA
-
-
 class ServiceTable:
     """The attached services. `is_own` tells whether an address is the bus itself, which cannot be attached."""
 
@@ -80,7 +72,7 @@ class ServiceTable:
     ) -> None:
         self.pins: PinTable[PinGroup] = PinTable()
         self._door, self._loop = door, loop
-        self._peer = TablePeer(random_id().decode(), door.runtime.clock_us())
+        self._peer = SenecaPeer(random_id().decode(), door.runtime.clock_us())
         self._settings, self._timeout_ms = settings, timeout_ms
         self._allowed, self._is_own = allowed, is_own
         self._names: dict[str, str] = {}

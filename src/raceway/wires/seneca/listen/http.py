@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+import msgspec
+
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
 from raceway.wires.seneca.codec import answer as codec
@@ -29,14 +31,11 @@ MAX_AHEAD = 100
 LAST_WORDS_S = 2.0
 
 
-class AnswerSlot:
+class AnswerSlot(msgspec.Struct):
     """Slot of one request's answer in the output order. `closes`: close the connection after it."""
 
-    __slots__ = ("closes", "data")
-
-    def __init__(self, closes: bool) -> None:
-        self.data: bytes | None = None
-        self.closes = closes
+    closes: bool
+    data: bytes | None = None
 
 
 class SenecaHttp(SenecaProtocol):
@@ -131,7 +130,8 @@ class SenecaHttpSession(SenecaSession):
         self._put(call.place, codec.answer_http(call.sent, outcome, stamp))
 
     def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
-        self._put(call.place, codec.several_http(call.sent, list(answers), stamp))
+        document = codec.several_document(call.sent, answers, stamp)
+        self._put(call.place, HttpAnswer(200, codec.JSON_LINE, document))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:
         self._put(call.place, codec.accepted_http(call.sent, stamp))

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.broker.peers import Peer
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents.batches import AskAll, Asked, Publish, Request, Taken
@@ -22,7 +21,7 @@ from raceway.net.connection import Connection, Gate
 from raceway.net.tcp import StreamProtocol
 from raceway.wires.seneca.codec.call import LEGACY, SEED, Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
-from raceway.wires.seneca.dial.returns import Returns
+from raceway.wires.seneca.dial.returns import Returns, SenecaPeer
 from raceway.wires.seneca.ids import instance_id
 from raceway.wires.seneca.listen.calls import CallContext, SenecaCall
 from raceway.wires.seneca.listen.names import Named, Names
@@ -33,12 +32,6 @@ from raceway.wires.seneca.settings import SenecaWire
 AT_ONCE = 24
 # Cached `Host` values that passed the check.
 KNOWN_HOSTS = 100
-
-
-class SenecaPeer(Peer):
-    """A connection in the list of peers. Requests and publishes are those of its calls."""
-
-    wire: ClassVar[bytes] = SENECA
 
 
 class SenecaSession(Connection):
