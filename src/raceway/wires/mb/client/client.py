@@ -113,15 +113,11 @@ class MbClient(Client):
         Raises RemoteError (`reported` is `NO_ROUTE_FOUND` if the topic has no subscriber; a bus with a journal has
         stored the message nevertheless), RequestTimeoutError, ConnectionLostError, NameInvalidError.
         """
-        start = header_start("publish", topic, version)
-        link = await self._keeper.link()
-        await link.drain()
-        if not confirm:
-            link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
+        if confirm:
+            await self._call(header_start("publish", topic, version), topic, payload, 0)
             return
-        call = MbCall(topic, self._deadline())
-        self._send_call(link, start, call, encode_payload(payload))
-        await call.result()
+        start, link = header_start("publish", topic, version), await self._ready_link()
+        link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
 
     async def publish_many(
         self, topic: str, payloads: Iterable[Payload], *, version: str = VERSION, confirm: bool = True
@@ -134,8 +130,7 @@ class MbClient(Client):
         start, parent = header_start("publish", topic, version), messages.mb_parent()
         count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
-            link = await self._keeper.link()
-            await link.drain()
+            link = await self._ready_link()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
             block = MbBlock(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
@@ -156,12 +151,8 @@ class MbClient(Client):
         `timeout_ms` defaults to that of the bus, 5000. Raises RemoteError if the responder failed or there is none,
         RequestTimeoutError if it did not answer in time, ConnectionLostError, NameInvalidError.
         """
-        start = header_start("request", topic, version)
-        link = await self._keeper.link()
-        await link.drain()
-        call = MbCall(topic, self._deadline(DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms))
-        self._send_call(link, start, call, encode_payload(payload), timeout_ms)
-        return await call.result()
+        waits_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        return await self._call(header_start("request", topic, version), topic, payload, waits_ms, timeout_ms)
 
     async def subscribe(self, pattern: str, *, buffer_bytes: int | None = None) -> Subscription:
         """Subscribe to messages published from now on. `+` and `#` are wildcards.
@@ -251,10 +242,20 @@ class MbClient(Client):
         """Loop time at which a call expires: the bus answers within the timeout, so `patience_s` is added to it."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000 + self._options.patience_s
 
-    def _send_call(self, link: Link, start: bytes, call: MbCall, payload: bytes, timeout_ms: int | None = None) -> None:
-        (message_id,) = fresh_ids(1)
+    async def _ready_link(self) -> Link:
+        link = await self._keeper.link()
+        await link.drain()
+        return link
+
+    async def _call(
+        self, start: bytes, topic: str, payload: Payload, waits_ms: int, timeout_ms: int | None = None
+    ) -> bytes:
+        """Send a message that is answered, and wait for its answer."""
+        link, content = await self._ready_link(), encode_payload(payload)
+        call, (message_id,) = MbCall(topic, self._deadline(waits_ms)), fresh_ids(1)
         self._calls.add(message_id, call)
-        link.send(compose(start, message_id, messages.mb_parent(), payload, timeout_ms))
+        link.send(compose(start, message_id, messages.mb_parent(), content, timeout_ms))
+        return await call.result()
 
     async def _ask(self, topic: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Make an idempotent call to the bus itself; it is repeated after a reconnect."""

@@ -235,7 +235,10 @@ def batch_of_all(
     batch.later = partial(_complete, calls, patterns)
     # Almost no call uses these columns, so one test covers all of them.
     if any(len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls):
-        _fill_rare_columns(batch, calls)
+        batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
+        batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
+        for name in SCHEMA_COLUMNS:
+            batch.set_if_used(name, [call.schema.get(name) for call in calls])
     return batch
 
 
@@ -252,14 +255,6 @@ def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batc
         if call.echo.chain is not None:
             # Built now, while the action runs, rather than when the response is due.
             _ = call.echo.parents
-
-
-def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:
-    """Set the columns that few calls use."""
-    batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
-    batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
-    for name in SCHEMA_COLUMNS:
-        batch.set_if_used(name, [call.schema.get(name) for call in calls])
 
 
 def _maybe_encoded(text: str | None) -> bytes | None:

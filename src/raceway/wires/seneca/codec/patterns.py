@@ -250,14 +250,11 @@ class Pin:
         return cls(ordered, topic, name is not None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pin) and self._identity == other._identity
+        mine = (self.pattern, self.topic, self.is_named)
+        return isinstance(other, Pin) and mine == (other.pattern, other.topic, other.is_named)
 
     def __hash__(self) -> int:
         return hash((self.text, self.topic))
-
-    @property
-    def _identity(self) -> tuple[Pattern, str, bool]:
-        return self.pattern, self.topic, self.is_named
 
     def matches(self, look: Look) -> bool:
         """Return whether a message matches the pattern. The router chooses among several that do."""

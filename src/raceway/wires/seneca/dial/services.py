@@ -153,7 +153,8 @@ class ServiceTable:
         address = parse_address(url)
         gone: list[str] = []
         for pattern in parse_pins(pins):
-            group = self._maybe_group(pattern)
+            pin = self.pins.maybe_attached(pattern)
+            group = None if pin is None else self.pins.maybe_get(pin)
             service = None if group is None else _maybe_service(group, address.url)
             if service is not None:
                 gone.append(_key(service))
@@ -239,11 +240,6 @@ class ServiceTable:
         group.services.remove(service)
         self._door.perform(service, DetachService())
         service.close("the service was detached")
-
-    def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
-        """The group of an attached pin."""
-        pin = self.pins.maybe_attached(pattern)
-        return None if pin is None else self.pins.maybe_get(pin)
 
     async def _ask(self, intent: IntentFor[Done]) -> None:
         """Perform an intent of the table itself. Raises its error."""

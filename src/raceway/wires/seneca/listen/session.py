@@ -136,7 +136,9 @@ class SenecaGate(Gate[SenecaSession]):
             batch.source = [sent]
             self.door.perform(call, Publish(batch), partial(_published, call, batch), call.committed)
         elif sent.multiple:
-            self._ask_all(call, named)
+            rows, limit = self._rows([call], named.topic), self.settings.several_limit
+            intent = AskAll(rows, limit, responder=named.group, by_name=named.group is None)
+            self.door.perform(call, intent, partial(_asked_all, call))
         else:
             self._gather(call, named)
             if _returns(sent):
@@ -149,11 +151,6 @@ class SenecaGate(Gate[SenecaSession]):
         calls.append(call)
         if len(calls) == AT_ONCE:
             self.runtime.turn.advance()
-
-    def _ask_all(self, call: SenecaCall, named: Named) -> None:
-        rows, limit = self._rows([call], named.topic), self.settings.several_limit
-        intent = AskAll(rows, limit, responder=named.group, by_name=named.group is None)
-        self.door.perform(call, intent, partial(_asked_all, call))
 
     def _ask(self) -> None:
         """Send the gathered calls to the broker: one batch per topic and pin."""
