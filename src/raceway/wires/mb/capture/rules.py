@@ -176,7 +176,8 @@ class MessageChecks:
         self._check_topic()
         self._check_version()
         self._check_message_id()
-        self._check_parent_id()
+        is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
+        self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
         self._check_timeout()
         too_large = header.payload_refused(MbHeader(header.REQUEST, b"", b""), 0, self.limits)
         self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
@@ -221,11 +222,6 @@ class MessageChecks:
         self._refuse_field(is_there & ~is_uuid, "Invalid request ID format: ", MESSAGE_ID)
         needs_one = (self.kinds == _REQUEST) | (self.kinds == _SUBSCRIBE)
         self.verdicts.refuse(~is_there & needs_one, "Missing request ID for request action")
-
-    def _check_parent_id(self) -> None:
-        """Check the parent id."""
-        is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
-        self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
 
     def _examine_ids(self, number: int, of_version_4: bool) -> tuple[Mask, Mask]:
         """Return masks of the messages that have this id, and of those whose id is a UUID."""

@@ -116,7 +116,7 @@ class MbClient(Client):
         if confirm:
             await self._call(header_start("publish", topic, version), topic, payload, 0)
             return
-        start, link = header_start("publish", topic, version), await self._ready_link()
+        start, link = header_start("publish", topic, version), await self._keeper.ready_link()
         link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
 
     async def publish_many(
@@ -130,7 +130,7 @@ class MbClient(Client):
         start, parent = header_start("publish", topic, version), messages.mb_parent()
         count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
-            link = await self._ready_link()
+            link = await self._keeper.ready_link()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
             block = MbBlock(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
@@ -242,16 +242,11 @@ class MbClient(Client):
         """Loop time at which a call expires: the bus answers within the timeout, so `patience_s` is added to it."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000 + self._options.patience_s
 
-    async def _ready_link(self) -> Link:
-        link = await self._keeper.link()
-        await link.drain()
-        return link
-
     async def _call(
         self, start: bytes, topic: str, payload: Payload, waits_ms: int, timeout_ms: int | None = None
     ) -> bytes:
         """Send a message that is answered, and wait for its answer."""
-        link, content = await self._ready_link(), encode_payload(payload)
+        link, content = await self._keeper.ready_link(), encode_payload(payload)
         call, (message_id,) = MbCall(topic, self._deadline(waits_ms)), fresh_ids(1)
         self._calls.add(message_id, call)
         link.send(compose(start, message_id, messages.mb_parent(), content, timeout_ms))

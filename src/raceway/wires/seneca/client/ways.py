@@ -87,7 +87,7 @@ class LineCalls:
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send a message and wait for its reply. Raises as over HTTP."""
-        link = await self._ready_link()
+        link = await self._keeper.ready_link()
         # A failure is a reply with details that an exception would lose, so no answer is a refusal.
         answer: OneAnswer[ListenerReply] = OneAnswer(
             outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s
@@ -98,13 +98,8 @@ class LineCalls:
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send without confirmation: returns when the message was handed to the connection."""
-        (await self._ready_link()).send(call_line(self._dialect, outgoing))
+        (await self._keeper.ready_link()).send(call_line(self._dialect, outgoing))
         return ListenerReply(accepted=True)
-
-    async def _ready_link(self) -> Link:
-        link = await self._keeper.link()
-        await link.drain()
-        return link
 
     def _tick(self) -> None:
         self._ticking = asyncio.get_running_loop().call_later(TICK_S, self._tick)

@@ -144,21 +144,15 @@ def complete_call(call: Call, custom: Members | None = None) -> Call:
     data in `meta$`, if any. Raises TooLargeError for too much custom data."""
     # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
     beside = call.members.pop("custom$", None)
-    # `meta$` itself goes with the directives: no key ending in `$` is data.
-    call.members = _data_of(call.members)
+    # No key ending in `$` is data: `meta$` goes with the directives. One search over the joined names first, since most
+    # messages have none.
+    if "$" in "".join(call.members):
+        call.members = {name: value for name, value in call.members.items() if name[-1:] != "$"}
     call.custom = custom if custom is not None else maybe_members(beside) or {}
     plain, call.schema = split_schema(call.custom) if call.custom else (call.custom, {})
     call.hops, call.hops_cut, call.sent_ms = _own_hops(call)
     call.attributes = _own_attributes(call, plain)
     return call
-
-
-def _data_of(document: Members) -> Members:
-    """The members that are data: all but those whose name ends in `$`."""
-    # Fast path: one search over the joined names, and no new dictionary for most messages.
-    if "$" not in "".join(document):
-        return document
-    return {name: value for name, value in document.items() if name[-1:] != "$"}
 
 
 def _own_hops(call: Call) -> tuple[Hops, int, int | None]:

@@ -35,7 +35,7 @@ _OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
 SCHEMA_COLUMNS = ("schema_id", "schema_version")
 
-_names = msgspec.json.Decoder(list[str]).decode
+_names = msgspec.json.Decoder(set[str]).decode
 _number = msgspec.json.Decoder(int).decode
 
 
@@ -82,7 +82,7 @@ def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
 def custom_of(attributes: Mapping[str, str]) -> Members:
     """Extract the custom data from the attributes of a Seneca message."""
     # Values listed there are JSON already; every other one is text and is encoded as a string.
-    typed = set(_typed(attributes)) if TYPED in attributes else ()
+    typed = maybe_decoded(_names, Raw(attributes[TYPED].encode())) or () if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():
         if not key.startswith(PREFIX) or key.startswith(CUSTOM):
@@ -93,11 +93,6 @@ def custom_of(attributes: Mapping[str, str]) -> Members:
 def texts_of(attributes: Mapping[str, str]) -> Members:
     """Convert the attributes of another wire's message to custom data, without those only its own wire uses."""
     return {key: raw_of(text) for key, text in attributes.items() if not key.startswith(_OF_WIRES)}
-
-
-def _typed(attributes: Mapping[str, str]) -> list[str]:
-    """The names listed in `seneca.typed`; none if it is malformed."""
-    return maybe_decoded(_names, Raw(attributes[TYPED].encode())) or []
 
 
 def unknown_of(attributes: Mapping[str, str]) -> Members:

@@ -154,7 +154,8 @@ class LineLink:
         """Queue a call until a connection is open."""
         self._unsent.append(call)
         self._unsent_bytes += len(call.line)
-        self._connect()
+        if self._opening is None and not self._closed:
+            self._opening = self._loop.create_task(self._open_connection())
 
     def _is_full(self, size: int) -> bool:
         """Report whether the limits are reached. Lines the receiver has not read stay in memory, so they count."""
@@ -190,11 +191,6 @@ class LineLink:
             call.end(reply)
 
     # ---- the connection ----------------------------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        """Begin to connect, unless that is under way."""
-        if self._opening is None and not self._closed:
-            self._opening = self._loop.create_task(self._open_connection())
 
     async def _open_connection(self) -> None:
         """Connect and send the queued calls, or fail them."""

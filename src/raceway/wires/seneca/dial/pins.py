@@ -144,7 +144,10 @@ class Answerer(Peer):
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, PayloadForm]:
         """Build the request from a row. A message of another wire gets its masked id: the sender's own is internal to
         the bus."""
-        keys = {} if self._is_matched_by(batch, row) else self._keys(batch.item("topic", row).decode())
+        keys: Pattern = {}
+        if not self._is_matched_by(batch, row):
+            # It came by topic name, and is given the members that make it match the pin.
+            keys = self.pin.maybe_keys(self._door.view.public_name(batch.item("topic", row).decode())) or {}
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.runtime.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
@@ -161,10 +164,6 @@ class Answerer(Peer):
         # A publish may have come by topic name: the bus republishes dead letters so.
         members = read_members(batch.item("payload", row))
         return self.pin.matches(lambda key: text_of(members, key))
-
-    def _keys(self, name: str) -> Pattern:
-        """Return the members a message of the topic must have to match the pin."""
-        return self.pin.maybe_keys(self._door.view.public_name(name)) or {}
 
 
 class Attempt:

@@ -45,20 +45,17 @@ class SenecaTcpSession(SenecaSession):
     def _line(self, line: bytes) -> None:
         sent = read_line(line, fresh_id)
         if isinstance(sent, LineRefused):
-            self._refuse(sent)
+            self.count_error()
+            if sent.line is not None:
+                self.write(sent.line)
+            if sent.close:
+                self.flush()
+                self.close("not a message")
             return
         self._in_flight += 1
         if self._in_flight == MAX_IN_FLIGHT:
             self.pause()
         self.gate.take(SenecaCall(self.gate.context, self, sent))
-
-    def _refuse(self, refused: LineRefused) -> None:
-        self.count_error()
-        if refused.line is not None:
-            self.write(refused.line)
-        if refused.close:
-            self.flush()
-            self.close("not a message")
 
     def refuse_unfinished(self, error: BusyError) -> None:
         self.write(refusal_line(error))
