@@ -102,8 +102,9 @@ class Answerer(Peer):
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Forward a request to a service. Just after a start it waits for the first probe of a service."""
         services = self.in_turn()
-        lines = () if services else [service.line for service in self.services]
-        unknown = next((line for line in lines if line.state == "unknown"), None)
+        unknown = (
+            None if services else next((each.line for each in self.services if each.line.state == "unknown"), None)
+        )
         if unknown is not None:
             unknown.after_look(lambda: self._ask(request, batch, row, self.in_turn()))
         else:
