@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import codec_seneca
-from raceway.wires.mb.codec.header import read_message
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, acknowledgements, deliveries, tcp_frame
+from raceway.wires.mb.codec.encode import acknowledgements, deliveries, tcp_frame
+from raceway.wires.mb.codec.header import MbLimits, read_message
+from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.zbus.codec import client as zbus_client
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.head import read_head

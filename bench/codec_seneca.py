@@ -11,9 +11,19 @@ from functools import partial
 from itertools import count
 
 from raceway.model.envelope import Batch
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Dialect, ListenerReply, Result, Stamp
+from raceway.wires.seneca.codec.answer import Result, Stamp, answer_http, answer_line, http_bytes
+from raceway.wires.seneca.codec.call import Call, Dialect, batch_of
+from raceway.wires.seneca.codec.line import read_line
+from raceway.wires.seneca.codec.outgoing import (
+    ListenerReply,
+    call_http,
+    call_line,
+    read_answer_line,
+    read_http_answer,
+)
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
+from raceway.wires.seneca.codec.request import read_http
+from raceway.wires.seneca.codec.rows import ReplyRow, answer_batch, outcome_of, outgoing_of
 
 Case = Callable[[], tuple[Callable[[], object], int]]
 
@@ -64,66 +74,64 @@ def packed(document: object) -> bytes:
 
 
 def call_of(document: object, headers: dict[bytes, bytes]) -> Call:
-    call = seneca.read_http(headers, packed(document), fresh())
+    call = read_http(headers, packed(document), fresh())
     assert isinstance(call, Call)
     return call
 
 
 def reading(document: object, headers: dict[bytes, bytes]) -> tuple[Callable[[], object], int]:
-    return partial(seneca.read_http, headers, packed(document), fresh()), 1
+    return partial(read_http, headers, packed(document), fresh()), 1
 
 
 def reading_line() -> tuple[Callable[[], object], int]:
-    return partial(seneca.read_line, packed(LINE), fresh()), 1
+    return partial(read_line, packed(LINE), fresh()), 1
 
 
 def answering(document: object, headers: dict[bytes, bytes]) -> tuple[Callable[[], object], int]:
     call, result = call_of(document, headers), Result(RESULT)
-    return lambda: seneca.http_bytes(seneca.answer_http(call, result, STAMP)), 1
+    return lambda: http_bytes(answer_http(call, result, STAMP)), 1
 
 
 def answering_line() -> tuple[Callable[[], object], int]:
-    call = seneca.read_line(packed(LINE), fresh())
+    call = read_line(packed(LINE), fresh())
     assert isinstance(call, Call)
-    return partial(seneca.answer_line, call, Result(RESULT), STAMP), 1
+    return partial(answer_line, call, Result(RESULT), STAMP), 1
 
 
 def as_row() -> tuple[Callable[[], object], int]:
-    return partial(seneca.batch_of, call_of(WEB, {}), b"math.sum"), 1
+    return partial(batch_of, call_of(WEB, {}), b"math.sum"), 1
 
 
 def calling(dialect: Dialect) -> tuple[Callable[[], object], int]:
     """From a row to the bytes sent to a service."""
-    batch, keys, new = seneca.batch_of(call_of(WEB, {}), b"math.sum"), {"role": "math", "cmd": "sum"}, fresh()
+    batch, keys, new = batch_of(call_of(WEB, {}), b"math.sum"), {"role": "math", "cmd": "sum"}, fresh()
     if dialect is Dialect.TCP:
-        return lambda: seneca.call_line(dialect, seneca.outgoing_of(batch, 0, keys, new, NOW)[0]), 1
-    return lambda: seneca.http_request_bytes(
-        seneca.call_http(dialect, seneca.outgoing_of(batch, 0, keys, new, NOW)[0]), b"127.0.0.1:10101"
-    ), 1
+        return lambda: call_line(dialect, outgoing_of(batch, 0, keys, new, NOW)[0]), 1
+    return lambda: call_http(dialect, outgoing_of(batch, 0, keys, new, NOW)[0]).to_bytes(b"127.0.0.1:10101", b"/act"), 1
 
 
 def row_of(reply: ListenerReply) -> Batch:
-    batch = seneca.answer_batch([seneca.ReplyRow(reply, b"m", lambda: reply.hops)])
+    batch = answer_batch([ReplyRow(reply, b"m", lambda: reply.hops)])
     batch.complete()
     return batch
 
 
 def hearing() -> tuple[Callable[[], object], int]:
     """From a service's HTTP answer to a row."""
-    body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
-    return lambda: row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body)), 1
+    body = answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
+    return lambda: row_of(read_http_answer(Dialect.WEB, 200, {}, body)), 1
 
 
 def hearing_line() -> tuple[Callable[[], object], int]:
     """From a service's line to a row."""
-    call = seneca.read_line(packed(LINE), fresh())
+    call = read_line(packed(LINE), fresh())
     assert isinstance(call, Call)
-    line = seneca.answer_line(call, Result(RESULT), STAMP)
+    line = answer_line(call, Result(RESULT), STAMP)
     assert line is not None
     data = line[:-1]
 
     def hear() -> object:
-        reply = seneca.read_answer_line(data)
+        reply = read_answer_line(data)
         assert reply is not None
         return row_of(reply)
 
@@ -132,10 +140,10 @@ def hearing_line() -> tuple[Callable[[], object], int]:
 
 def hearing_row() -> tuple[Callable[[], object], int]:
     """From a row to the outcome for the requester."""
-    body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
-    batch = row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body))
+    body = answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
+    batch = row_of(read_http_answer(Dialect.WEB, 200, {}, body))
     batch.source = None
-    return partial(seneca.outcome_of, batch, 0), 1
+    return partial(outcome_of, batch, 0), 1
 
 
 def routing(pins: int) -> tuple[Callable[[], object], int]:

@@ -28,9 +28,10 @@ from raceway.web.topic_rows import shown
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
+from raceway.wires.mb.codec.header import MbLimits
+from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.mb.listen.peer import publish_encoder
-from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import encode as zbus_encode
 from raceway.wires.zbus.codec import receiver as zbus
 
@@ -240,7 +241,7 @@ def _to_zbus() -> Found:
 
 
 def _to_seneca() -> Found:
-    outgoing, _ = seneca.outgoing_of(_batch(b"zbus"), 0, {}, lambda: "fresh", 1)
+    outgoing, _ = outgoing_of(_batch(b"zbus"), 0, {}, lambda: "fresh", 1)
     custom = {name: bytes(value).decode() for name, value in outgoing.custom.items()}
     texts = {
         "`mid`": outgoing.mid, "`cid`": outgoing.cid, "`sid`": outgoing.sid,

@@ -17,6 +17,8 @@ from raceway.journal.memory import MemoryJournal
 from raceway.web.app import build_app
 from raceway.web.openapi import query_parameters, shown_path
 from raceway.web.routing import Access, Operation, checked
+from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.dial.services import ServiceTable
 from raceway.wires.seneca.listen.routes import SenecaRoutes
 
 TITLES = {
@@ -65,17 +67,11 @@ def operations() -> list[Operation]:
     return [each for route in checked(app.routes) for each in route.operations.values()]
 
 
-class NoServices:
+class NoServices(ServiceTable):
     """A table without services, so that its routes are there."""
 
-    def rows(self) -> list[Any]:
-        return []
-
-    async def attach(self, *_: object) -> list[Any]:
-        return []
-
-    async def detach(self, *_: object) -> int:
-        return 0
+    def __init__(self) -> None:
+        self.pins = PinTable()
 
 
 def _others(found: list[Operation]) -> Iterator[str]:

@@ -8,8 +8,10 @@ from itertools import count
 from typing import Any
 
 from docs.generate.marks import Found, columns_of
-from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.call import batch_of
+from raceway.wires.seneca.codec.line import read_line
 from raceway.wires.seneca.codec.patterns import maybe_topic
+from raceway.wires.seneca.codec.request import read_http
 
 DIALECTS = ("S", "W", "L", "T")
 KEYS, PARENT = "the values of its keys", "the-parent"
@@ -23,7 +25,7 @@ _DATA_MARKS = {KEYS: "math", "the document without `meta$`": "the payload", "alw
 def _found(call: Any, marks: Mapping[str, Any], hops: str = "") -> Found:
     """`hops` is where a call says what came before it."""
     topic = maybe_topic(call.text) or ""
-    row = seneca.batch_of(call, topic.encode()).row(0)
+    row = batch_of(call, topic.encode()).row(0)
     found = columns_of(row, {**marks, **_CUSTOM_MARKS, **_DATA_MARKS})
     found["payload"] = found["payload"].removeprefix(f"{KEYS}, ")  # they are part of the document
     came_before = any(hop.mid == PARENT for hop in row.hops)
@@ -41,7 +43,7 @@ def _of_s() -> Found:
     trk = [{"sid": "first", "mid": PARENT, "tms": [1]}, {"sid": "a-sid", "mid": "a-mid", "tms": [7012]}]
     meta = {"mid": "a-mid", "cid": "a-cid", "sid": "a-sid", "rtn": {"urn": "a-urn"}, "trk": trk, "custom": CUSTOM,
             "pat": "a-pattern"}  # fmt: skip
-    call = seneca.read_http({}, json.dumps(DATA | {"meta$": meta}).encode(), _fresh())
+    call = read_http({}, json.dumps(DATA | {"meta$": meta}).encode(), _fresh())
     marks = {"`mid`": "a-mid", "`cid`": "a-cid", "`sid`": "a-sid", "`rtn.urn`": "a-urn",
              "`mid` of the `trk` entry before its own": PARENT, "`tms[0]` of its own `trk` entry": 7012,
              "`pat`": "a-pattern"}  # fmt: skip
@@ -52,7 +54,7 @@ def _of_w() -> Found:
     parents = [["a:b", f"{PARENT}/a-cid", "first", "", "", 1, 2, True, "x"]]
     meta = {"id": "a-mid/a-cid", "instance": "a-sid", "start": 7012, "timeout": 7005, "custom": CUSTOM,
             "parents": parents, "pattern": "a-pattern"}  # fmt: skip
-    call = seneca.read_http({}, json.dumps(DATA | {"meta$": meta}).encode(), _fresh())
+    call = read_http({}, json.dumps(DATA | {"meta$": meta}).encode(), _fresh())
     marks = {"`id` before the `/`": "a-mid", "`id` behind it": "a-cid", "`instance`": "a-sid", "`start`": 7012,
              "`timeout`": 7005, "`id` of the first of `parents`": PARENT, "`pattern`": "a-pattern"}  # fmt: skip
     return _found(call, marks, "`parents`")
@@ -60,7 +62,7 @@ def _of_w() -> Found:
 
 def _of_l() -> Found:
     headers = {b"seneca-id": b"a-mid/a-cid", b"seneca-origin": b"a-sid", b"seneca-time-client-sent": b"7012"}
-    call = seneca.read_http(headers, json.dumps(DATA | {"custom$": CUSTOM}).encode(), _fresh())
+    call = read_http(headers, json.dumps(DATA | {"custom$": CUSTOM}).encode(), _fresh())
     marks = {"header `seneca-id` before the `/`": "a-mid", "`seneca-id` behind it": "a-cid",
              "header `seneca-origin`": "a-sid", "header `seneca-time-client-sent`": 7012}  # fmt: skip
     return _found(call, marks)
@@ -69,7 +71,7 @@ def _of_l() -> Found:
 def _of_t() -> Found:
     line = {"kind": "act", "id": "a-mid/a-cid", "origin": "a-sid", "time": {"client_sent": 7012}, "sync": True,
             "act": DATA | {"custom$": CUSTOM}, "msg$": {"pat": "a-pattern"}}  # fmt: skip
-    call = seneca.read_line(json.dumps(line).encode(), _fresh())
+    call = read_line(json.dumps(line).encode(), _fresh())
     marks = {"`id` before the `/`": "a-mid", "`id` behind it": "a-cid", "`origin`": "a-sid",
              "`time.client_sent`": 7012, "`msg$.pat`": "a-pattern"}  # fmt: skip
     return _found(call, marks)

@@ -23,10 +23,14 @@ from raceway.model.intents.batches import Publish, Request
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
-from raceway.wires.mb.codec import receiver as mb
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
-from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.mb.codec import encode as mb
+from raceway.wires.mb.codec.header import MbLimits
+from raceway.wires.mb.codec.receiver import MbReceiver
+from raceway.wires.seneca.codec.call import Call, Dialect
 from raceway.wires.seneca.codec.call import batch_of as batch_of_call
+from raceway.wires.seneca.codec.outgoing import call_http
+from raceway.wires.seneca.codec.request import read_http
+from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import client as zbus_client
 from raceway.wires.zbus.codec.encode import delivery, delivery_head, delivery_tail, sent_of
 from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
@@ -269,8 +273,8 @@ def to_seneca(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_seneca(document: dict[str, Any]) -> Batch:
-    call = seneca.read_http({}, json.dumps(document).encode(), lambda: "fresh")
-    assert isinstance(call, seneca.Call), call
+    call = read_http({}, json.dumps(document).encode(), lambda: "fresh")
+    assert isinstance(call, Call), call
     return batch_of_call(call, b"events")
 
 
@@ -289,5 +293,5 @@ def test_seneca_through_the_journal_to_seneca_keeps_all_of_it(fields: dict[str, 
     """The very document, meta data that nobody knows included."""
     document = to_seneca(fields)
     kept = through_journal(from_seneca(document))
-    outgoing, _ = seneca.outgoing_of(kept, 0, {}, lambda: "fresh", 0)
-    assert json.loads(seneca.call_http(seneca.Dialect.SEED, outgoing).body) == document
+    outgoing, _ = outgoing_of(kept, 0, {}, lambda: "fresh", 0)
+    assert json.loads(call_http(Dialect.SEED, outgoing).body) == document

@@ -16,8 +16,11 @@ from raceway.model.document import DocumentError, read_members
 from raceway.wires.captures import lines
 from raceway.wires.captures.parsed import KEPT_BYTES
 from raceway.wires.seneca.capture import reader as seneca
-from raceway.wires.seneca.codec.hub import Call, LineRefused, NotACall, batch_of, read_answer_line, read_http, read_line
+from raceway.wires.seneca.codec.call import Call, batch_of
+from raceway.wires.seneca.codec.line import LineRefused, read_line
+from raceway.wires.seneca.codec.outgoing import read_answer_line
 from raceway.wires.seneca.codec.patterns import maybe_topic
+from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.settings import SenecaWire
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.seneca import VECTORS

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.model.intents.kinds import Done
-from raceway.wires.mb.codec.header import MbHeader
-from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
+from raceway.wires.mb.codec.encode import acknowledgements, initialize, tcp_frame
+from raceway.wires.mb.codec.header import MbHeader, MbLimits
+from raceway.wires.mb.codec.receiver import MbReceiver, SystemCall
 from raceway.wires.mb.codec.system import system_reply
 from tests.rigs.ports import free_port_base
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
-from raceway.wires.mb.codec.header import as_request, read_message
-from raceway.wires.mb.codec.receiver import Event, MbLimits, MbRefused, Oversized
+from raceway.wires.mb.codec.header import MbLimits, MbRefused, as_request, read_message
+from raceway.wires.mb.codec.receiver import Event, Oversized
 
 ROW = ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms", "payload")
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from raceway.model.document import Members
 from raceway.model.envelope import Hop, encode_json
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, HttpAnswer, LineRefused, NotACall
+from raceway.wires.seneca.codec.answer import HttpAnswer
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.line import LineRefused, read_line
+from raceway.wires.seneca.codec.request import NotACall, read_http
 
 NOBODY: Mapping[bytes, bytes] = {}
 
@@ -23,28 +26,28 @@ def fresh_ids() -> Callable[[], str]:
 def call_of(document: Mapping[str, Any] | bytes, headers: Mapping[bytes, bytes] = NOBODY, query: bytes = b"") -> Call:
     """A request over HTTP that is taken."""
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    call = seneca.read_http(headers, body, fresh_ids(), query)
+    call = read_http(headers, body, fresh_ids(), query)
     assert isinstance(call, Call), call
     return call
 
 
 def refused(body: bytes, headers: Mapping[bytes, bytes] = NOBODY, query: bytes = b"") -> NotACall:
     """A request over HTTP that is not."""
-    refusal = seneca.read_http(headers, body, fresh_ids(), query)
+    refusal = read_http(headers, body, fresh_ids(), query)
     assert isinstance(refusal, NotACall), refusal
     return refusal
 
 
 def line_call(document: Mapping[str, Any] | bytes) -> Call:
     line = document if isinstance(document, bytes) else json.dumps(document).encode()
-    call = seneca.read_line(line, fresh_ids())
+    call = read_line(line, fresh_ids())
     assert isinstance(call, Call), call
     return call
 
 
 def line_refused(document: Mapping[str, Any] | bytes) -> LineRefused:
     line = document if isinstance(document, bytes) else json.dumps(document).encode()
-    refusal = seneca.read_line(line, fresh_ids())
+    refusal = read_line(line, fresh_ids())
     assert isinstance(refusal, LineRefused), refusal
     return refusal
 
@@ -53,7 +56,7 @@ def custom_of(call: Call) -> dict[str, Any]:
     return plain(call.custom)
 
 
-def plain(members: seneca.Members | None) -> dict[str, Any]:
+def plain(members: Members | None) -> dict[str, Any]:
     return {name: json.loads(bytes(value)) for name, value in (members or {}).items()}
 
 

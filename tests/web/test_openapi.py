@@ -13,23 +13,19 @@ from raceway.web.app import build_app
 from raceway.web.registry_form import is_address
 from raceway.web.routing import Operation, checked
 from raceway.web.schemas import Differences
+from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.dial.services import ServiceTable
 from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 
-class NoServices:
+class NoServices(ServiceTable):
     """A table without services, so that its routes are there."""
 
-    def rows(self) -> list[Any]:
-        return []
-
-    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[Any]:
-        raise AssertionError("nobody attaches")
-
-    async def detach(self, pins: str, url: str) -> int:
-        return 0
+    def __init__(self) -> None:
+        self.pins = PinTable()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from raceway.model.envelope import HTTP, PUBLISH, decode_attributes
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
-from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import encode as zbus_encode
 
 
@@ -52,7 +52,7 @@ def test_a_trace_context_is_custom_data_on_seneca_a_header_on_zbus_and_an_attrib
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     batch = read_plain([("traceparent", parent), ("tracestate", "a=b")], b"{}").batch("orders", PUBLISH)
     batch.message_id, batch.time_us, batch.offset, batch.producer = [b"m"], 1, [0], b"desk"
-    outgoing, _ = seneca.outgoing_of(batch, 0, {}, lambda: "fresh", 1)
+    outgoing, _ = outgoing_of(batch, 0, {}, lambda: "fresh", 1)
     assert bytes(outgoing.custom["traceparent"]) == b'"%b"' % parent.encode()
     head = zbus_encode.delivery_head(zbus_encode.sent_of(batch, 0, b"broker"))
     assert b"traceparent: %b\r\ntracestate: a=b\r\n" % parent.encode() in head.lines

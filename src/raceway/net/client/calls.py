@@ -29,8 +29,8 @@ class Waiting(Protocol[A_contra]):
     def failed(self, error: RacewayError) -> None: ...
 
 
-class OneAnswer(ABC, Generic[A]):
-    """A call with one answer. Subclasses decide which answers are errors."""
+class OneAnswer(Generic[A]):
+    """A call with one answer. Subclasses may decide which answers are errors."""
 
     __slots__ = ("_future", "deadline", "repeat", "topic")
 
@@ -38,9 +38,9 @@ class OneAnswer(ABC, Generic[A]):
         self._future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self.topic, self.deadline, self.repeat = topic, deadline, repeat
 
-    @abstractmethod
     def maybe_refusal(self, answer: A) -> RemoteError | None:
         """The error that an answer stands for; None for a good answer."""
+        return None
 
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)

@@ -48,6 +48,12 @@ class Keeper:
         """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
         await self._connect()
 
+    async def ready_link(self) -> Link:
+        """The open link, when its output has room. Raises as `link`."""
+        link = await self.link()
+        await link.drain()
+        return link
+
     async def link(self) -> Link:
         """The open link. While reconnecting, wait for it, up to `Options.patience_s`.
 

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Heartbeat, ListPeers, ReadMetrics, Subscribe
-from raceway.wires.mb.codec.header import MbHeader
+from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused
 from raceway.wires.mb.codec.receiver import (
     ALIKE,
     REMEMBERED_HEADS,
     Event,
     HeartbeatAnswer,
-    MbLimits,
     MbReceiver,
-    MbRefused,
     Oversized,
     SystemCall,
     _known_heads,

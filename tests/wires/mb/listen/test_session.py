@@ -7,7 +7,7 @@ import pytest
 
 from raceway import config
 from raceway.model.intents.batches import Publish, Taken
-from raceway.wires.mb.codec.receiver import tcp_frame, websocket_frame
+from raceway.wires.mb.codec.encode import tcp_frame, websocket_frame
 from raceway.wires.mb.listen.peer import publish_encoder
 from raceway.wires.mb.settings import MbWire
 from tests.rigs.desk import MbDesk, Service

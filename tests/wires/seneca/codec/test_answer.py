@@ -10,8 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, CallFailure, Dialect, HttpAnswer, Outcome, Result, Stamp
+from raceway.model.document import raw_members
+from raceway.wires.seneca.codec.answer import (
+    HttpAnswer,
+    Outcome,
+    Result,
+    Stamp,
+    accepted_http,
+    answer_http,
+    answer_line,
+    http_bytes,
+    refusal_http,
+)
+from raceway.wires.seneca.codec.call import Call, Dialect
+from raceway.wires.seneca.codec.failure import CallFailure, not_found
+from raceway.wires.seneca.codec.outgoing import read_answer_line, read_http_answer
+from raceway.wires.seneca.codec.request import NotACall
 from tests.rigs.seneca_calls import body_of, call_of, headers_of, line_call
 
 STAMP = Stamp("B", 10, 20, "cmd:x")
@@ -41,18 +55,18 @@ def bare() -> Call:
 @pytest.mark.parametrize("payload", [b'{"sum":3}', b"{}", b"[1,2]", b"[]", b"null", b' {"a" : 1} '])
 def test_l_and_bare_get_the_result_alone(payload: bytes) -> None:
     for call in (legacy(), bare()):
-        answer = seneca.answer_http(call, Result(payload), STAMP)
+        answer = answer_http(call, Result(payload), STAMP)
         assert (answer.status, answer.body) == (200, payload)
 
 
 def test_no_result_is_null_in_l_and_never_an_empty_body() -> None:
     for call in (legacy(), bare()):
-        assert seneca.answer_http(call, Result(b""), STAMP).body == b"null"
+        assert answer_http(call, Result(b""), STAMP).body == b"null"
 
 
 def test_l_repeats_id_and_origin_exactly_and_tells_true_times() -> None:
     identity = b"m1/c1/\xe9 more"
-    answer = seneca.answer_http(call_of({}, LEGACY | {b"seneca-id": identity}), Result(b"{}"), STAMP)
+    answer = answer_http(call_of({}, LEGACY | {b"seneca-id": identity}), Result(b"{}"), STAMP)
     assert headers_of(answer) == {
         b"content-type": b"application/json",
         b"seneca-id": identity,
@@ -67,14 +81,14 @@ def test_l_repeats_id_and_origin_exactly_and_tells_true_times() -> None:
 
 
 def test_what_l_did_not_say_is_not_repeated() -> None:
-    answer = seneca.answer_http(call_of({}, {b"seneca-id": b"m/c"}), Result(b"{}"), STAMP)
+    answer = answer_http(call_of({}, {b"seneca-id": b"m/c"}), Result(b"{}"), STAMP)
     silent = {b"seneca-origin", b"seneca-track", b"seneca-time-client-sent"}
     assert silent.isdisjoint(headers_of(answer))
 
 
 def test_a_responder_cannot_write_headers_by_its_name() -> None:
     for call in (legacy(), bare()):
-        answer = seneca.answer_http(call, Result(b"{}"), Stamp("B\r\nset-cookie: x", 1, 2))
+        answer = answer_http(call, Result(b"{}"), Stamp("B\r\nset-cookie: x", 1, 2))
         assert b"set-cookie" not in headers_of(answer)
 
 
@@ -90,7 +104,7 @@ def test_a_responder_cannot_write_headers_by_its_name() -> None:
     ],
 )
 def test_w_and_s_have_meta_data_beside_the_result(call: Call, payload: bytes, beside: Any, empty: bool | None) -> None:
-    answer = seneca.answer_http(call, Result(payload), STAMP)
+    answer = answer_http(call, Result(payload), STAMP)
     document = body_of(answer)
     meta = document.pop("meta$")
     assert (answer.status, document, meta.get("empty")) == (200, beside, empty)
@@ -99,17 +113,17 @@ def test_w_and_s_have_meta_data_beside_the_result(call: Call, payload: bytes, be
 
 def test_custom_data_comes_back_as_the_action_left_it() -> None:
     for outcome in (Result(b"{}"), CallFailure("x", "y")):
-        assert body_of(seneca.answer_http(web(), outcome, STAMP))["meta$"]["custom"] == {"t": 1}
-        assert body_of(seneca.answer_http(seed(), outcome, STAMP))["meta$"]["usr"] == {"t": 1}
-        outcome.custom = seneca.raw_members({"t": 2})
-        assert body_of(seneca.answer_http(web(), outcome, STAMP))["meta$"]["custom"] == {"t": 2}
-        assert body_of(seneca.answer_http(seed(), outcome, STAMP))["meta$"]["usr"] == {"t": 2}
+        assert body_of(answer_http(web(), outcome, STAMP))["meta$"]["custom"] == {"t": 1}
+        assert body_of(answer_http(seed(), outcome, STAMP))["meta$"]["usr"] == {"t": 1}
+        outcome.custom = raw_members({"t": 2})
+        assert body_of(answer_http(web(), outcome, STAMP))["meta$"]["custom"] == {"t": 2}
+        assert body_of(answer_http(seed(), outcome, STAMP))["meta$"]["usr"] == {"t": 2}
 
 
 def test_the_callers_of_a_web_call_have_its_own_call_in_front() -> None:
     parents = '[ ["p", "m0/c1", "Z", "-", "0.1.0", 1, null, true, "z"] ]'
     body = b'{"meta$":{"id":"m1/c1","instance":"A","pattern":"role:x","start":5,"parents":%b}}' % parents.encode()
-    meta = body_of(seneca.answer_http(call_of(body), Result(b"{}", trace=b'[{"desc":1}]'), STAMP))["meta$"]
+    meta = body_of(answer_http(call_of(body), Result(b"{}", trace=b'[{"desc":1}]'), STAMP))["meta$"]
     assert meta["parents"] == [["role:x", "m1/c1", "A", None, None, 5, None, True, None], *json.loads(parents)]
     assert meta["trace"] == [{"desc": 1}]
 
@@ -117,7 +131,7 @@ def test_the_callers_of_a_web_call_have_its_own_call_in_front() -> None:
 @pytest.mark.parametrize("parents", [[], None, "x", [1], {}])
 def test_callers_that_are_none_leave_the_own_call(parents: Any) -> None:
     call = call_of({"meta$": {"id": "m1/c1", "instance": "A", "parents": parents}})
-    meta = body_of(seneca.answer_http(call, Result(b"{}"), STAMP))["meta$"]
+    meta = body_of(answer_http(call, Result(b"{}"), STAMP))["meta$"]
     assert [each[1] for each in meta["parents"]] == ["m1/c1"]
 
 
@@ -126,7 +140,7 @@ def test_callers_that_are_none_leave_the_own_call(parents: Any) -> None:
 
 def test_an_error_of_the_action_keeps_its_code_in_w_s_and_bare() -> None:
     for call in (web(), seed(), bare()):
-        answer = seneca.answer_http(call, FAILED, STAMP)
+        answer = answer_http(call, FAILED, STAMP)
         document = body_of(answer)
         meta = document.pop("meta$", {"error": True})
         assert (answer.status, meta["error"]) == (500, True)
@@ -134,9 +148,9 @@ def test_an_error_of_the_action_keeps_its_code_in_w_s_and_bare() -> None:
 
 
 def test_an_error_of_the_action_is_wrapped_in_l_and_t() -> None:
-    line = seneca.answer_line(line_call({"id": "m/c", "kind": "act", "act": {}, "sync": True}), FAILED, STAMP)
+    line = answer_line(line_call({"id": "m/c", "kind": "act", "act": {}, "sync": True}), FAILED, STAMP)
     assert line is not None
-    for told in (body_of(seneca.answer_http(legacy(), FAILED, STAMP)), json.loads(line)["error"]):
+    for told in (body_of(answer_http(legacy(), FAILED, STAMP)), json.loads(line)["error"]):
         message = "seneca: Action cmd:x failed: boom."
         assert (told["code"], told["seneca"], told["message"], told["msg"]) == ("act_execute", True, message, message)
         original = {"code": "my_code", "details": {"a": 1}}
@@ -145,21 +159,21 @@ def test_an_error_of_the_action_is_wrapped_in_l_and_t() -> None:
 
 
 def test_an_error_of_seneca_keeps_its_code_everywhere() -> None:
-    failure = seneca.not_found(seneca.raw_members({"role": "x"}))
+    failure = not_found(raw_members({"role": "x"}))
     calls = [legacy(), web(), seed(), bare()]
-    assert {body_of(seneca.answer_http(call, failure, STAMP))["code"] for call in calls} == {"act_not_found"}
-    assert body_of(seneca.answer_http(legacy(), failure, STAMP))["seneca"] is True
+    assert {body_of(answer_http(call, failure, STAMP))["code"] for call in calls} == {"act_not_found"}
+    assert body_of(answer_http(legacy(), failure, STAMP))["seneca"] is True
 
 
 @pytest.mark.parametrize("make", [legacy, web, seed, bare])
 def test_no_answer_shows_a_stack_or_a_place_in_the_code(make: Any) -> None:
-    body = seneca.answer_http(make(), FAILED, STAMP).body
+    body = answer_http(make(), FAILED, STAMP).body
     assert b"stack" not in body
     assert b"callpoint" not in body
 
 
 def test_refusals_have_no_meta_data() -> None:
-    answer = seneca.refusal_http(seneca.NotACall(400, "invalid_json", "why", b"seneca-id: m/c\r\n"))
+    answer = refusal_http(NotACall(400, "invalid_json", "why", b"seneca-id: m/c\r\n"))
     assert headers_of(answer) == {b"content-type": b"application/json", b"seneca-id": b"m/c"}
     assert body_of(answer) == {"code": "invalid_json", "message": "why", "seneca": True}
 
@@ -169,16 +183,16 @@ def test_refusals_have_no_meta_data() -> None:
 
 def test_a_response_is_complete() -> None:
     answer = HttpAnswer(200, b"seneca-accept: B\r\n", "é".encode())
-    assert seneca.http_bytes(answer) == (
+    assert http_bytes(answer) == (
         b"HTTP/1.1 200 OK\r\nseneca-accept: B\r\ncontent-length: 2\r\nconnection: keep-alive\r\n\r\n\xc3\xa9"
     )
-    assert b"\r\nconnection: close\r\n" in seneca.http_bytes(answer, close=True)
-    assert seneca.http_bytes(HttpAnswer(599, b"", b"")).startswith(b"HTTP/1.1 599 Error\r\n")
+    assert b"\r\nconnection: close\r\n" in http_bytes(answer, close=True)
+    assert http_bytes(HttpAnswer(599, b"", b"")).startswith(b"HTTP/1.1 599 Error\r\n")
 
 
 def test_nothing_goes_back_in_band() -> None:
     for call in (legacy(), bare()):
-        assert seneca.accepted_http(call, STAMP)[::2] == (200, b"null")
+        assert accepted_http(call, STAMP)[::2] == (200, b"null")
 
 
 results = st.one_of(
@@ -196,16 +210,16 @@ outcomes = st.one_of(
 
 @given(outcomes, st.dictionaries(st.text(), st.integers() | st.text(), max_size=3), st.sampled_from("WSLT"))
 def test_what_is_answered_is_understood_by_a_caller(outcome: Outcome, custom: dict[str, Any], dialect: str) -> None:
-    outcome.custom = seneca.raw_members(custom)
+    outcome.custom = raw_members(custom)
     if dialect == "T":
         call = line_call({"id": "m1/c1", "kind": "act", "act": {}, "sync": True})
-        line = seneca.answer_line(call, outcome, STAMP)
+        line = answer_line(call, outcome, STAMP)
         assert line is not None
-        reply = seneca.read_answer_line(line[:-1])
+        reply = read_answer_line(line[:-1])
     else:
         call = {"W": web, "S": seed, "L": legacy}[dialect]()
-        answer = seneca.answer_http(call, outcome, STAMP)
-        reply = seneca.read_http_answer(Dialect(dialect), answer.status, headers_of(answer), answer.body)
+        answer = answer_http(call, outcome, STAMP)
+        reply = read_http_answer(Dialect(dialect), answer.status, headers_of(answer), answer.body)
     assert reply is not None
     assert (reply.mid, reply.cid, reply.rid) == ("m1", "c1", "B")
     if isinstance(outcome, CallFailure):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import TooLargeError
+from raceway.model.document import raw_members
 from raceway.model.envelope import decode_attributes
 from raceway.wires.seneca.codec.custom import custom_of, encoded_attributes, split_schema, texts_of, unknown_of
-from raceway.wires.seneca.codec.hub import raw_members
 from tests.rigs.seneca_calls import plain
 
 names = st.text(max_size=6) | st.sampled_from(

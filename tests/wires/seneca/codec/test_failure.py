@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 
 from raceway import errors
-from raceway.model.document import read_members
-from raceway.wires.seneca.codec import hub as seneca
+from raceway.model.document import raw_members, raw_of, read_members
 from raceway.wires.seneca.codec.failure import (
     SENECA_CODES,
+    CallFailure,
+    failure_of,
     failure_payload,
+    not_found,
     plain_error,
     read_failure,
     read_failure_payload,
     wrapped_error,
 )
-from raceway.wires.seneca.codec.hub import CallFailure
 from tests.rigs.vectors.seneca import VECTORS
 
-MEMBERS = seneca.raw_members({"role": "nobody"})
+MEMBERS = raw_members({"role": "nobody"})
 
 ERRORS: list[tuple[errors.RacewayError, str, int]] = [
     (errors.NoRouteError("a"), "act_not_found", 500),
@@ -41,23 +42,23 @@ ERRORS: list[tuple[errors.RacewayError, str, int]] = [
 
 @pytest.mark.parametrize(("error", "code", "status"), ERRORS, ids=lambda each: getattr(each, "code", None))
 def test_errors_of_the_bus_have_words_of_seneca(error: errors.RacewayError, code: str, status: int) -> None:
-    failure = seneca.failure_of(error, MEMBERS)
+    failure = failure_of(error, MEMBERS)
     assert (failure.code, failure.status, failure.is_seneca) == (code, status, True)
     assert failure.message.startswith("seneca: ")
 
 
 def test_what_has_no_word_tells_nothing() -> None:
-    failure = seneca.failure_of(errors.FormatVersionError("/secret/file", 2, 1), MEMBERS)
+    failure = failure_of(errors.FormatVersionError("/secret/file", 2, 1), MEMBERS)
     assert (failure.code, failure.status) == ("act_execute", 500)
     assert "secret" not in failure.message
 
 
 def test_a_message_that_nobody_takes_is_shown() -> None:
-    assert seneca.not_found(MEMBERS).message == VECTORS["V11"].answer.document["message"]
+    assert not_found(MEMBERS).message == VECTORS["V11"].answer.document["message"]
 
 
 def test_a_timeout_says_so_in_the_words_that_callers_look_for() -> None:
-    assert "[TIMEOUT]" in seneca.failure_of(errors.RequestTimeoutError("a", "b"), MEMBERS).message
+    assert "[TIMEOUT]" in failure_of(errors.RequestTimeoutError("a", "b"), MEMBERS).message
 
 
 def test_every_error_of_a_peer_or_of_being_unavailable_has_a_word() -> None:
@@ -81,7 +82,7 @@ def test_a_wrapped_error_is_unwrapped() -> None:
 
 def test_an_error_of_seneca_stays_what_it_is() -> None:
     error = VECTORS["V31"].answer.document["error"]
-    failure = read_failure(seneca.raw_members(error))
+    failure = read_failure(raw_members(error))
     assert (failure.code, failure.is_seneca, failure.message) == ("act_not_found", True, error["message"])
 
 
@@ -97,14 +98,14 @@ def test_an_error_of_seneca_stays_what_it_is() -> None:
     ],
 )
 def test_of_an_error_that_says_little_something_is_made(document: dict[str, Any], code: str, message: str) -> None:
-    failure = read_failure(seneca.raw_members(document))
+    failure = read_failure(raw_members(document))
     assert (failure.code, failure.message) == (code, message)
 
 
 @pytest.mark.parametrize("details", [None, {"a": [1]}, "text", 0])
 @pytest.mark.parametrize("is_seneca", [True, False])
 def test_an_error_survives_the_bus_and_every_dialect(details: Any, is_seneca: bool) -> None:
-    failure = CallFailure("code", "message", None if details is None else seneca.raw_of(details), is_seneca)
+    failure = CallFailure("code", "message", None if details is None else raw_of(details), is_seneca)
     for document in (failure_payload(failure), wrapped_error(failure, "a:1"), plain_error(failure)):
         again = read_failure(read_members(document))
         assert (again.code, again.message) == ("code", "message")

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.model.envelope import Hop
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Dialect, LineReceiver, LineRefused, Result, Stamp
+from raceway.wires.seneca.codec.answer import Result, Stamp, answer_line
+from raceway.wires.seneca.codec.call import Call, Dialect
+from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line
 from tests.rigs.seneca_calls import custom_of, fresh_ids, line_call, line_refused
 from tests.rigs.vectors.seneca import VECTORS
 
@@ -85,7 +86,7 @@ def test_a_wrapped_message_is_told_by_its_wrapper() -> None:
 
 
 def test_the_smallest_message_is_answered() -> None:
-    line = seneca.answer_line(line_call(act()), Result(b"null"), STAMP)
+    line = answer_line(line_call(act()), Result(b"null"), STAMP)
     assert line is not None
     assert json.loads(line) == {
         "id": "m1/c1", "kind": "res", "accept": "B", "time": {"listen_recv": 10, "listen_sent": 20}, "sync": True,
@@ -126,7 +127,7 @@ def test_what_is_no_json_object_ends_the_connection(line: bytes) -> None:
 
 def test_a_document_on_a_line_is_answered_by_one() -> None:
     call = line_call({"role": "math", "meta$": {"mid": "m1", "cid": "c1", "sid": "A"}})
-    line = seneca.answer_line(call, Result(b'{\n"sum": 3\r\n}'), STAMP)
+    line = answer_line(call, Result(b'{\n"sum": 3\r\n}'), STAMP)
     assert line is not None
     assert (line.count(b"\n"), line.count(b"\r")) == (1, 0)
     assert json.loads(line)["sum"] == 3
@@ -160,9 +161,9 @@ def test_too_much_custom_data_is_refused_on_lines_too() -> None:
     )
 )
 def test_no_wrapper_is_a_reason_to_break(wrapper: dict[str, Any]) -> None:
-    found = seneca.read_line(json.dumps(wrapper).encode(), fresh_ids())
+    found = read_line(json.dumps(wrapper).encode(), fresh_ids())
     if isinstance(found, Call):
-        line = seneca.answer_line(found, Result(b"{}"), STAMP)
+        line = answer_line(found, Result(b"{}"), STAMP)
         assert line is None or json.loads(line)
     elif found.line is not None:
         assert json.loads(found.line)

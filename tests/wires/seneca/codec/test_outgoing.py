@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import MalformedError
+from raceway.model.document import raw_members
 from raceway.model.envelope import Hop
 from raceway.net.codec.http_stream import HttpCall, RequestReader
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Dialect, ListenerReply, Outgoing
+from raceway.wires.seneca.codec.answer import HttpAnswer
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.outgoing import (
+    ListenerReply,
+    Outgoing,
+    call_http,
+    call_line,
+    read_answer_line,
+    read_http_answer,
+    read_returned,
+)
+from raceway.wires.seneca.codec.rows import ReplyRow, answer_batch
 from tests.rigs.seneca_calls import call_of, headers_of, line_call, plain
 from tests.rigs.vectors.seneca import VECTORS
 
@@ -21,19 +32,19 @@ HOPS = (Hop(sid="Z", rid="A", mid="m0", tms=(1, 2)), Hop(sid="A", mid="m1", tms=
 
 
 def outgoing(**more: Any) -> Outgoing:
-    return Outgoing("m1", "c1", "A", seneca.raw_members({"role": "math", "x": 1}), sent_ms=5, hops=HOPS, **more)
+    return Outgoing("m1", "c1", "A", raw_members({"role": "math", "x": 1}), sent_ms=5, hops=HOPS, **more)
 
 
 def sent(dialect: Dialect, **more: Any) -> tuple[dict[bytes, bytes], Any]:
-    request = seneca.call_http(dialect, outgoing(**more))
-    return headers_of(seneca.HttpAnswer(0, request.lines, b"")), json.loads(request.body)
+    request = call_http(dialect, outgoing(**more))
+    return headers_of(HttpAnswer(0, request.lines, b"")), json.loads(request.body)
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
 
 
 def test_a_legacy_listener_gets_headers() -> None:
-    headers, body = sent(Dialect.LEGACY, custom=seneca.raw_members({"t": 1}))
+    headers, body = sent(Dialect.LEGACY, custom=raw_members({"t": 1}))
     assert headers == {
         b"content-type": b"application/json", b"seneca-id": b"m1/c1", b"seneca-kind": b"req", b"seneca-origin": b"A",
         b"seneca-track": b'["A"]', b"seneca-time-client-sent": b"5",
@@ -56,7 +67,7 @@ def test_a_chain_is_never_longer_than_a_real_instance_bears() -> None:
     long = tuple(Hop(sid="A", rid="B", mid=f"m{number}", tms=(1,)) for number in range(64))
     request = outgoing()
     request.hops = long
-    assert len(json.loads(seneca.call_http(Dialect.WEB, request).body)["meta$"]["parents"]) <= 33
+    assert len(json.loads(call_http(Dialect.WEB, request).body)["meta$"]["parents"]) <= 33
 
 
 def test_an_unknown_listener_gets_both() -> None:
@@ -71,21 +82,21 @@ def test_a_bare_request_is_the_document() -> None:
 def test_names_cannot_write_headers() -> None:
     request = outgoing()
     request.sid, request.mid = "A\r\nx: y", "m\n1"
-    lines = seneca.call_http(Dialect.LEGACY, request).lines
+    lines = call_http(Dialect.LEGACY, request).lines
     assert lines.count(b"\n") == 6
     assert b"\nx: y" not in lines
 
 
 def test_a_request_is_complete() -> None:
-    request = seneca.call_http(Dialect.WEB, outgoing())
-    data = seneca.http_request_bytes(request, b"127.0.0.1:10101")
+    request = call_http(Dialect.WEB, outgoing())
+    data = request.to_bytes(b"127.0.0.1:10101", b"/act")
     (read,) = RequestReader(10_000).receive_data(data)
     assert isinstance(read, HttpCall)
     assert (read.method, read.target, read.body, read.keep_alive) == (b"POST", b"/act", request.body, True)
     assert read.headers[b"host"] == b"127.0.0.1:10101"
-    (closing,) = RequestReader(10_000).receive_data(seneca.http_request_bytes(request, b"h", b"/rtn", close=True))
-    assert isinstance(closing, HttpCall)
-    assert (closing.target, closing.keep_alive) == (b"/rtn", False)
+    (returned,) = RequestReader(10_000).receive_data(request.to_bytes(b"h", b"/rtn"))
+    assert isinstance(returned, HttpCall)
+    assert returned.target == b"/rtn"
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -101,15 +112,15 @@ def test_what_is_sent_is_understood_by_a_listener(
     mid: str, cid: str, sid: str, data: dict[str, Any], custom: dict[str, Any], sync: bool, dialect: str
 ) -> None:
     request = Outgoing(
-        mid, cid, sid, seneca.raw_members(data), sync, seneca.raw_members(custom), (Hop(sid=sid, mid=mid, tms=(5,)),), 5
+        mid, cid, sid, raw_members(data), sync, raw_members(custom), (Hop(sid=sid, mid=mid, tms=(5,)),), 5
     )
     if dialect in "T+":
-        line = seneca.call_line(Dialect.TCP if dialect == "T" else Dialect.SEED_LINE, request)
+        line = call_line(Dialect.TCP if dialect == "T" else Dialect.SEED_LINE, request)
         assert line.count(b"\n") == 1
         call = line_call(line[:-1])
     else:
-        http = seneca.call_http(Dialect(dialect), request)
-        call = call_of(http.body, headers_of(seneca.HttpAnswer(0, http.lines, b"")))
+        http = call_http(Dialect(dialect), request)
+        call = call_of(http.body, headers_of(HttpAnswer(0, http.lines, b"")))
     assert (call.mid, call.cid, call.sid, call.sync) == (mid, cid, sid, sync or dialect == "L")
     assert (json.loads(call.payload), plain(call.custom)) == (data, custom)
     assert (call.hops, call.sent_ms) == (request.hops, 5)
@@ -120,7 +131,7 @@ def test_what_is_sent_is_understood_by_a_listener(
 
 def heard(dialect: Dialect, body: Any, status: int = 200, headers: dict[bytes, bytes] | None = None) -> ListenerReply:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return seneca.read_http_answer(dialect, status, headers or {}, data)
+    return read_http_answer(dialect, status, headers or {}, data)
 
 
 def code(reply: ListenerReply) -> str | None:
@@ -200,12 +211,12 @@ def test_a_bare_answer_is_data() -> None:
 @pytest.mark.parametrize("line", [b"{", b"[]", b"null", b"\xff"])
 def test_a_line_that_is_no_object_breaks_the_connection(line: bytes) -> None:
     with pytest.raises(MalformedError):
-        seneca.read_answer_line(line)
+        read_answer_line(line)
 
 
 def test_lines_that_are_no_answers_are_passed_over() -> None:
     for line in (b'{"kind":"act","id":"m/c"}', b"{}", b'{"meta$":{"mid":"m"}}'):
-        assert seneca.read_answer_line(line) is None
+        assert read_answer_line(line) is None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +232,7 @@ def test_lines_that_are_no_answers_are_passed_over() -> None:
     ],
 )
 def test_wrapped_answers(line: dict[str, Any], payload: Any, expected: str | None) -> None:
-    reply = seneca.read_answer_line(json.dumps({"id": "m/c", "kind": "res", "accept": "B", **line}).encode())
+    reply = read_answer_line(json.dumps({"id": "m/c", "kind": "res", "accept": "B", **line}).encode())
     assert reply is not None
     assert (reply.mid, reply.cid, reply.rid, code(reply)) == ("m", "c", "B", expected)
     if expected is None:
@@ -231,7 +242,7 @@ def test_wrapped_answers(line: dict[str, Any], payload: Any, expected: str | Non
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"meta$":{"mid":"m"}}', b'{"meta$":5}', b"{"])
 def test_a_return_path_takes_responses_only(body: bytes) -> None:
     with pytest.raises(MalformedError):
-        seneca.read_returned(body)
+        read_returned(body)
 
 
 hostile = st.recursive(
@@ -251,6 +262,6 @@ FIELDS = ["id", "mi", "tx", "mid", "cid", "rid", "trk", "trace", "usr", "custom"
 def test_no_answer_breaks_the_caller(meta: dict[str, Any], array: Any, dialect: Dialect, status: int) -> None:
     reply = heard(dialect, {"a": 1, "array$": array, "meta$": meta}, status)
     assert reply.failure is not None or reply.accepted or reply.several or json.loads(reply.payload) != 0
-    seneca.answer_batch([seneca.ReplyRow(reply, b"m1", lambda: reply.hops)]).complete()
+    answer_batch([ReplyRow(reply, b"m1", lambda: reply.hops)]).complete()
     line = json.dumps({"kind": "res", "id": array, "res": array, "error": meta, "time": array}).encode()
-    assert seneca.read_answer_line(line) is not None
+    assert read_answer_line(line) is not None

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.model.envelope import Hop
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, Dialect, NotACall
+from raceway.wires.seneca.codec.call import Call, Dialect, batch_of
+from raceway.wires.seneca.codec.request import NotACall, read_http, too_large
 from tests.rigs.seneca_calls import call_of, custom_of, fresh_ids, plain, refused
 
 LEGACY = {
@@ -176,7 +176,7 @@ def test_an_own_entry_is_there_for_sure() -> None:
 
 
 def test_a_return_path_that_says_more_is_kept() -> None:
-    row = seneca.batch_of(seed(rtn={"urn": "http://h/rtn", "topic": "t"}), b"math").row(0)
+    row = batch_of(seed(rtn={"urn": "http://h/rtn", "topic": "t"}), b"math").row(0)
     assert row.reply_to == "http://h/rtn"
     assert json.loads(row.attributes["seneca.rtn"]) == {"urn": "http://h/rtn", "topic": "t"}
 
@@ -225,7 +225,7 @@ def test_too_much_custom_data_is_too_large() -> None:
     for custom in (many, {"a": "x" * 70_000}):
         assert refused(json.dumps({"meta$": {"id": "m/c", "custom": custom}}).encode()).status == 413
     assert refused(json.dumps({"meta$": {"mid": "m", **many}}).encode()).status == 413
-    assert seneca.too_large(100).status == 413
+    assert too_large(100).status == 413
 
 
 hostile = st.recursive(
@@ -242,14 +242,14 @@ FIELDS = [
 @given(st.dictionaries(st.sampled_from(FIELDS), hostile), st.booleans())
 def test_no_meta_data_is_ever_a_reason_to_refuse(meta: dict[str, Any], legacy: bool) -> None:
     body = json.dumps({"role": "math", "meta$": meta}, allow_nan=False, default=str) if is_sayable(meta) else "{}"
-    call = seneca.read_http({b"seneca-id": b"m/c"} if legacy else {}, body.encode(), fresh_ids())
+    call = read_http({b"seneca-id": b"m/c"} if legacy else {}, body.encode(), fresh_ids())
     if isinstance(call, NotACall):
         assert meta.get("res") is True
         return
     assert call.mid
     assert call.cid
     assert "/" not in call.mid + call.cid
-    row = seneca.batch_of(call, b"math").row(0)
+    row = batch_of(call, b"math").row(0)
     assert (row.message_id, row.correlation_id, row.producer) == (call.mid, call.cid, call.sid)
     assert json.loads(row.payload) == ({"role": "math"} if "role" in body else {})
 
@@ -279,7 +279,7 @@ def test_a_row_has_all_that_the_message_says() -> None:
             },
         }
     )  # fmt: skip
-    row = seneca.batch_of(call, b"math").row(0)
+    row = batch_of(call, b"math").row(0)
     assert (row.wire, row.kind, row.topic, row.encoding) == ("seneca", "request", "math", "json")
     assert (row.message_id, row.correlation_id, row.parent_id, row.producer) == ("m1", "c1", "m0", "A")
     assert (row.sent_ms, row.reply_to, row.schema_id, row.schema_version) == (5, "http://127.0.0.1/rtn", 7, 2)
@@ -292,13 +292,13 @@ def test_a_row_has_all_that_the_message_says() -> None:
 
 
 def test_an_asynchronous_message_is_a_publish() -> None:
-    assert seneca.batch_of(seed(snc=False), b"math").row(0).kind == "publish"
-    assert seneca.batch_of(web(id="m/c", sync=False, timeout=100), b"math").row(0).timeout_ms == 100
+    assert batch_of(seed(snc=False), b"math").row(0).kind == "publish"
+    assert batch_of(web(id="m/c", sync=False, timeout=100), b"math").row(0).timeout_ms == 100
 
 
 def test_a_history_that_was_cut_is_marked() -> None:
     trk = [{"sid": "A", "mid": f"m{number}", "tms": [1]} for number in range(100)]
-    row = seneca.batch_of(seed(trk=trk), b"math").row(0)
+    row = batch_of(seed(trk=trk), b"math").row(0)
     assert (len(row.hops), row.attributes["seneca.hops_cut"]) == (64, "36")
 
 
@@ -315,8 +315,8 @@ def test_values_are_looked_at_as_text_or_as_what_they_are() -> None:
 
 
 def test_a_message_that_names_no_pattern_is_stored_with_the_one_that_matched() -> None:
-    row = seneca.batch_of(call_of({"a": 1}), b"x", "a:1").row(0)
+    row = batch_of(call_of({"a": 1}), b"x", "a:1").row(0)
     assert row.attributes == {"seneca.pat": "a:1"}
-    own = seneca.batch_of(seed(pat="mine", ctm={"t": "1"}), b"x", "a:1").row(0)
+    own = batch_of(seed(pat="mine", ctm={"t": "1"}), b"x", "a:1").row(0)
     assert own.attributes == {"t": "1", "seneca.pat": "mine"}
-    assert seneca.batch_of(seed(ctm={"t": "1"}), b"x", "a:1").row(0).attributes == {"t": "1", "seneca.pat": "a:1"}
+    assert batch_of(seed(ctm={"t": "1"}), b"x", "a:1").row(0).attributes == {"t": "1", "seneca.pat": "a:1"}

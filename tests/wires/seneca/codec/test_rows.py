@@ -10,9 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from raceway.model.document import raw_members
 from raceway.model.envelope import MB, PUBLISH, REQUEST, SENECA, ZBUS, Batch, Hop, encode_attributes, encode_hops
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import CallFailure, Dialect, ListenerReply, Outcome, PayloadForm, Result, Stamp
+from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp, answer_http
+from raceway.wires.seneca.codec.call import Dialect, batch_of
+from raceway.wires.seneca.codec.failure import CallFailure
+from raceway.wires.seneca.codec.outgoing import ListenerReply, call_http, call_line, filled_hops, read_http_answer
+from raceway.wires.seneca.codec.rows import (
+    PayloadForm,
+    ReplyRow,
+    answer_batch,
+    document_of,
+    outcome_of,
+    outgoing_of,
+    payload_of,
+    with_keys,
+)
 from tests.rigs.seneca_calls import call_of, fresh_ids, plain, told
 
 NOW = 1_700_000_000_000
@@ -37,7 +50,7 @@ NOW = 1_700_000_000_000
     ],
 )
 def test_what_is_no_object_travels_as_a_member(payload: bytes, document: bytes, form: PayloadForm) -> None:
-    assert seneca.document_of(payload) == (document, form)
+    assert document_of(payload) == (document, form)
 
 
 @given(
@@ -46,30 +59,30 @@ def test_what_is_no_object_travels_as_a_member(payload: bytes, document: bytes, 
     | st.recursive(st.integers() | st.text(), st.lists).map(lambda value: json.dumps(value).encode())
 )
 def test_an_echo_of_a_payload_is_the_payload(payload: bytes) -> None:
-    document, form = seneca.document_of(payload)
-    again = seneca.payload_of(document, form)
+    document, form = document_of(payload)
+    again = payload_of(document, form)
     assert again == (payload if form in (PayloadForm.TEXT, PayloadForm.BYTES) else payload.strip())
 
 
 def test_a_document_stays_one_if_that_was_asked() -> None:
     for document in (b'{"data":5}', b'{"data":"x"}', b"[1]", b"null", b'{"data":1,"more":2}', b"{}"):
-        assert seneca.payload_of(document, PayloadForm.DOCUMENT) == document
+        assert payload_of(document, PayloadForm.DOCUMENT) == document
     for form in PayloadForm:
-        assert seneca.payload_of(b'{"data_base64":"/wA="}', form) == b"\xff\x00"
-        assert seneca.payload_of(b'{"data_base64":"no base 64"}', form) == b'{"data_base64":"no base 64"}'
-        assert seneca.payload_of(b'{"data":1,"more":2}', form) == b'{"data":1,"more":2}'
+        assert payload_of(b'{"data_base64":"/wA="}', form) == b"\xff\x00"
+        assert payload_of(b'{"data_base64":"no base 64"}', form) == b'{"data_base64":"no base 64"}'
+        assert payload_of(b'{"data":1,"more":2}', form) == b'{"data":1,"more":2}'
 
 
 def test_an_answer_to_text_that_is_no_text_is_json() -> None:
-    assert seneca.payload_of(b'{"data":{"x":1}}', PayloadForm.TEXT) == b'{"x":1}'
-    assert seneca.payload_of(b'{"data":"x"}', PayloadForm.JSON) == b'"x"'
+    assert payload_of(b'{"data":{"x":1}}', PayloadForm.TEXT) == b'{"x":1}'
+    assert payload_of(b'{"data":"x"}', PayloadForm.JSON) == b'"x"'
 
 
 # ---- rows to services -----------------------------------------------------------------------------------------------
 
 
 def answer_row(reply: ListenerReply, form: PayloadForm | None = None, source: bool = True) -> Batch:
-    batch = seneca.answer_batch([seneca.ReplyRow(reply, b"masked", lambda: reply.hops, form)])
+    batch = answer_batch([ReplyRow(reply, b"masked", lambda: reply.hops, form)])
     batch.complete()
     batch.source = batch.source if source else None
     return batch
@@ -84,7 +97,7 @@ def test_a_message_of_another_wire_gets_what_a_seneca_message_has() -> None:
         b'{"a":1}', message_id=[b"id/1"], producer=b"worker", schema_id=7,
         attributes=[encode_attributes({"tenant": "t1", "zbus.topic": "x"})],
     )  # fmt: skip
-    outgoing, form = seneca.outgoing_of(batch, 0, {"role": "math", "cmd": "sum"}, fresh_ids(), NOW)
+    outgoing, form = outgoing_of(batch, 0, {"role": "math", "cmd": "sum"}, fresh_ids(), NOW)
     assert (outgoing.mid, outgoing.cid, outgoing.sid, outgoing.sync) == ("id.1", "id.1", "worker", True)
     assert plain(outgoing.members) == {"a": 1, "role": "math", "cmd": "sum"}
     assert (plain(outgoing.custom), form) == ({"tenant": "t1", "schema_id": 7}, PayloadForm.DOCUMENT)
@@ -92,18 +105,18 @@ def test_a_message_of_another_wire_gets_what_a_seneca_message_has() -> None:
 
 
 def test_a_message_without_id_or_producer_gets_them() -> None:
-    outgoing, form = seneca.outgoing_of(foreign(b"\xff"), 0, {}, fresh_ids(), NOW)
+    outgoing, form = outgoing_of(foreign(b"\xff"), 0, {}, fresh_ids(), NOW)
     assert (outgoing.mid, outgoing.cid, outgoing.sid, form) == ("new1", "new1", "UNKNOWN", PayloadForm.BYTES)
 
 
 def test_a_publish_is_asynchronous() -> None:
     batch = foreign(b"{}")
     batch.kind = PUBLISH
-    assert not seneca.outgoing_of(batch, 0, {}, fresh_ids(), NOW)[0].sync
+    assert not outgoing_of(batch, 0, {}, fresh_ids(), NOW)[0].sync
 
 
 def test_pattern_keys_win_over_the_payload_but_keep_their_type() -> None:
-    members = seneca.with_keys(seneca.raw_members({"cmd": "other", "n": 5, "x": 1}), {"cmd": "sum", "n": "5"})
+    members = with_keys(raw_members({"cmd": "other", "n": 5, "x": 1}), {"cmd": "sum", "n": "5"})
     assert plain(members) == {"cmd": "sum", "n": 5, "x": 1}
 
 
@@ -119,8 +132,8 @@ def test_a_seneca_message_goes_on_as_it_came() -> None:
             },
         }
     )  # fmt: skip
-    outgoing, _ = seneca.outgoing_of(seneca.batch_of(call, b"math"), 0, {"role": "math"}, fresh_ids(), NOW)
-    again = call_of(seneca.call_http(Dialect.SEED, outgoing).body)
+    outgoing, _ = outgoing_of(batch_of(call, b"math"), 0, {"role": "math"}, fresh_ids(), NOW)
+    again = call_of(call_http(Dialect.SEED, outgoing).body)
     for name in ("mid", "cid", "sid", "sync", "hops", "vin", "pattern", "sent_ms", "payload"):
         assert getattr(again, name) == getattr(call, name), name
     assert (plain(again.custom), plain(again.unknown)) == (plain(call.custom), plain(call.unknown))
@@ -128,15 +141,15 @@ def test_a_seneca_message_goes_on_as_it_came() -> None:
 
 
 def test_a_message_that_names_no_pattern_is_told_the_one_that_matched() -> None:
-    batch = seneca.batch_of(call_of({"role": "math"}), b"math")
-    assert seneca.outgoing_of(batch, 0, {}, fresh_ids(), NOW, "role:math")[0].pattern == "role:math"
+    batch = batch_of(call_of({"role": "math"}), b"math")
+    assert outgoing_of(batch, 0, {}, fresh_ids(), NOW, "role:math")[0].pattern == "role:math"
 
 
 def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
     parents = [["p", "m0/c1", "Z", "-", "0.1.0", 1, None, True, "z"]]
     call = call_of({"a": 1, "meta$": {"id": "m1/c1", "instance": "A", "start": 5, "parents": parents}})
-    outgoing, _ = seneca.outgoing_of(seneca.batch_of(call, b"x"), 0, {}, fresh_ids(), NOW)
-    meta = json.loads(seneca.call_http(Dialect.WEB, outgoing).body)["meta$"]
+    outgoing, _ = outgoing_of(batch_of(call, b"x"), 0, {}, fresh_ids(), NOW)
+    meta = json.loads(call_http(Dialect.WEB, outgoing).body)["meta$"]
     assert (meta["parents"], meta["instance"], meta["start"], meta["id"]) == (parents, "A", 5, "m1/c1")
 
 
@@ -146,9 +159,7 @@ def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        ListenerReply(
-            b'{"x":1}', rid="B", custom=seneca.raw_members({"t": 1}), hops=(Hop(sid="A", mid="m", tms=(1, 2, 3)),)
-        ),
+        ListenerReply(b'{"x":1}', rid="B", custom=raw_members({"t": 1}), hops=(Hop(sid="A", mid="m", tms=(1, 2, 3)),)),
         ListenerReply(b"[1]"),
         ListenerReply(b"null"),
         ListenerReply(failure=CallFailure("my_code", "boom", Raw(b'{"a":1}'))),
@@ -158,7 +169,7 @@ def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
 )
 @pytest.mark.parametrize("has_source", [True, False], ids=["as it was read", "from its row alone"])
 def test_a_reply_comes_through_the_bus_as_it_was(reply: ListenerReply, has_source: bool) -> None:
-    outcome = seneca.outcome_of(answer_row(reply, source=has_source), 0)
+    outcome = outcome_of(answer_row(reply, source=has_source), 0)
     assert plain(outcome.custom) == plain(reply.custom)
     assert (outcome.hops and json.loads(bytes(outcome.hops))) == (reply.hops and told(reply.hops))  # type: ignore[arg-type]
     if reply.failure is not None:
@@ -175,21 +186,21 @@ def test_a_reply_comes_through_the_bus_as_it_was(reply: ListenerReply, has_sourc
 
 def test_calls_that_a_web_service_made_come_through_too() -> None:
     trace = b'[{"desc":["p","m2/c1","B","-","v",1,2,true,"x"],"trace":[]}]'
-    reply = seneca.read_http_answer(Dialect.WEB, 200, {}, b'{"x":1,"meta$":{"id":"m1/c1","trace":%b}}' % trace)
-    outcome = seneca.outcome_of(answer_row(reply), 0)
+    reply = read_http_answer(Dialect.WEB, 200, {}, b'{"x":1,"meta$":{"id":"m1/c1","trace":%b}}' % trace)
+    outcome = outcome_of(answer_row(reply), 0)
     assert isinstance(outcome, Result)
     assert outcome.trace == trace
-    hops = seneca.filled_hops((Hop(sid="A", mid="m1", tms=(0,)),), "A", "m1", reply, Stamp("B", 5, 6))
+    hops = filled_hops((Hop(sid="A", mid="m1", tms=(0,)),), "A", "m1", reply, Stamp("B", 5, 6))
     assert [(hop.mid, hop.tms) for hop in hops] == [("m1", (0, 5, 6)), ("m2", (1, None, None, 2))]
 
 
 def test_a_responder_that_keeps_its_history_is_believed() -> None:
     own = (Hop(sid="A", rid="S", mid="m1", tms=(0, 1, 2)),)
-    assert seneca.filled_hops((), "A", "m1", ListenerReply(hops=own), Stamp("B", 5, 6)) == own
+    assert filled_hops((), "A", "m1", ListenerReply(hops=own), Stamp("B", 5, 6)) == own
 
 
 def test_the_row_of_an_answer() -> None:
-    reply = ListenerReply(b'{"x":1}', rid="B", custom=seneca.raw_members({"t": "1"}), hops=(Hop(sid="A", mid="m"),))
+    reply = ListenerReply(b'{"x":1}', rid="B", custom=raw_members({"t": "1"}), hops=(Hop(sid="A", mid="m"),))
     row = answer_row(reply).row(0)
     assert (row.wire, row.message_id, row.producer, row.encoding, row.error) == ("seneca", "masked", "B", "json", None)
     assert (row.attributes, row.hops, row.payload) == ({"t": "1"}, reply.hops, b'{"x":1}')
@@ -198,7 +209,7 @@ def test_the_row_of_an_answer() -> None:
 
 
 def test_an_answer_with_too_much_custom_data_is_a_failure() -> None:
-    row = answer_row(ListenerReply(b"{}", custom=seneca.raw_members({"a": "x" * 70_000}))).row(0)
+    row = answer_row(ListenerReply(b"{}", custom=raw_members({"a": "x" * 70_000}))).row(0)
     assert (row.error, row.attributes) == ("too_large", {})
 
 
@@ -209,7 +220,7 @@ def test_an_answer_for_another_wire_is_what_its_request_was() -> None:
 
 
 def answered(wire: bytes, payload: bytes, error: bytes | None = None, **columns: Any) -> Outcome:
-    return seneca.outcome_of(Batch(1, wire=wire, payload=[payload], error=error, **columns), 0)
+    return outcome_of(Batch(1, wire=wire, payload=[payload], error=error, **columns), 0)
 
 
 def test_answers_of_other_wires() -> None:
@@ -225,13 +236,13 @@ def test_a_stranger_cannot_write_json_into_documents_by_attributes() -> None:
     forged = {"a": "}{", "seneca.typed": '["a"]', "seneca.parents": "}{", "seneca.trace": "}{", "seneca.vin": "x"}
     forged |= {"seneca.meta.x": "}{", "seneca.pat": "p"}
     column = [encode_attributes(forged)]
-    outgoing, _ = seneca.outgoing_of(foreign(b"{}", attributes=column), 0, {}, fresh_ids(), NOW)
+    outgoing, _ = outgoing_of(foreign(b"{}", attributes=column), 0, {}, fresh_ids(), NOW)
     for dialect in (Dialect.LEGACY, Dialect.WEB, Dialect.SEED):
-        assert json.loads(seneca.call_http(dialect, outgoing).body)
-    assert json.loads(seneca.call_line(Dialect.TCP, outgoing))["act"]["custom$"] == {"a": "}{"}
+        assert json.loads(call_http(dialect, outgoing).body)
+    assert json.loads(call_line(Dialect.TCP, outgoing))["act"]["custom$"] == {"a": "}{"}
     web = call_of({"meta$": {"id": "m/c"}})
     for error in (None, b"500"):
-        answer = seneca.answer_http(web, answered(ZBUS, b"{}", error, attributes=column), Stamp("B", 1, 2))
+        answer = answer_http(web, answered(ZBUS, b"{}", error, attributes=column), Stamp("B", 1, 2))
         assert json.loads(answer.body)["meta$"]["custom"] == {"a": "}{"}
 
 

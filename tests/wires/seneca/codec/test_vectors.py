@@ -9,9 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from raceway.model.document import raw_members, raw_of
 from raceway.model.envelope import Hop
-from raceway.wires.seneca.codec import hub as seneca
-from raceway.wires.seneca.codec.hub import Call, CallFailure, Outcome, Result, Stamp
+from raceway.wires.seneca.codec import trk
+from raceway.wires.seneca.codec.answer import (
+    HttpAnswer,
+    Outcome,
+    Result,
+    Stamp,
+    accepted_http,
+    answer_http,
+    answer_line,
+    refusal_http,
+    response_document,
+    several_document,
+)
+from raceway.wires.seneca.codec.call import Call, Dialect, batch_of
+from raceway.wires.seneca.codec.failure import CallFailure, not_found
+from raceway.wires.seneca.codec.outgoing import read_http_answer, read_returned
 from tests.rigs.seneca_calls import body_of, call_of, custom_of, headers_of, line_call, line_refused, refused, told
 from tests.rigs.vectors.seneca import NEW, VECTORS, Vector, ms
 
@@ -33,7 +48,7 @@ def stamp_of(call: Call, document: dict[str, Any]) -> Stamp:
     for entry in meta.get("trk", ()):
         if entry["mid"] == call.mid:
             return Stamp(meta["rid"], entry["tms"][1], entry["tms"][2])
-    if call.dialect is seneca.Dialect.LEGACY:
+    if call.dialect is Dialect.LEGACY:
         return Stamp("B", ms(903), ms(904), "cmd:div,role:math")
     return Stamp("B", meta.get("start", ms(803)), meta.get("end", ms(804)), meta.get("pattern"))
 
@@ -46,14 +61,14 @@ def outcome_of(call: Call, status: int | None, document: Any) -> Outcome:
     custom = meta.get("usr", meta.get("custom"))
     data = {name: value for name, value in document.items() if name != "meta$"}
     hops = msgspec.convert(meta["trk"], tuple[Hop, ...]) if len(meta.get("trk", ())) > 1 else None
-    members = None if custom is None else seneca.raw_members(custom)
+    members = None if custom is None else raw_members(custom)
     if status == 500 and data["code"] == "act_not_found":
-        return seneca.not_found(call.members)
+        return not_found(call.members)
     if status == 500:
         details: Any = data.get("details")
         is_wrapped = "orig" in data
         code, message = (data["orig"]["code"], details["message"]) if is_wrapped else (data["code"], data["message"])
-        return CallFailure(code, message, None if is_wrapped else seneca.raw_of(details), custom=members)
+        return CallFailure(code, message, None if is_wrapped else raw_of(details), custom=members)
     result = data.get("array$", data if not meta.get("empty") else None)
     return Result(json.dumps(result).encode(), members, hops)
 
@@ -64,7 +79,7 @@ def test_an_answer_is_written_as_the_vector_says(vector: Vector) -> None:
     assert call.dialect.value == vector.dialect
     document = expected(vector, call)
     outcome = outcome_of(call, vector.answer.status, document)
-    answer = seneca.answer_http(call, outcome, stamp_of(call, document if isinstance(document, dict) else {}))
+    answer = answer_http(call, outcome, stamp_of(call, document if isinstance(document, dict) else {}))
     assert answer.status == vector.answer.status
     body = body_of(answer)
     if vector.dialect == "W" and vector.name != "V22":  # those write down only what a client looks at
@@ -80,7 +95,7 @@ def test_an_answer_is_written_as_the_vector_says(vector: Vector) -> None:
 @pytest.mark.parametrize("name", ["V20", "V21"])
 def test_what_is_no_message_is_refused_without_meta_data(name: str) -> None:
     vector = VECTORS[name]
-    answer = seneca.refusal_http(refused(vector.sent[0]))
+    answer = refusal_http(refused(vector.sent[0]))
     assert (answer.status, body_of(answer)) == (vector.answer.status, vector.answer.document)
 
 
@@ -89,7 +104,7 @@ def test_an_asynchronous_message_is_accepted_with_nothing(name: str) -> None:
     vector = VECTORS[name]
     call = call_of(vector.sent[0])
     assert not call.sync
-    answer = seneca.accepted_http(call, Stamp("B", ms(0), ms(1)))
+    answer = accepted_http(call, Stamp("B", ms(0), ms(1)))
     assert (answer.status, answer.body) == (202, b"{}")
 
 
@@ -97,7 +112,7 @@ def test_an_asynchronous_message_of_w_gets_an_empty_result() -> None:
     vector = VECTORS["V23"]
     call = call_of(vector.sent[0])
     assert not call.sync
-    answer = seneca.accepted_http(call, Stamp("B", ms(0), ms(1)))
+    answer = accepted_http(call, Stamp("B", ms(0), ms(1)))
     assert answer.status == 200
     assert vector.answer.document["meta$"].items() <= body_of(answer)["meta$"].items()
 
@@ -106,58 +121,58 @@ def test_an_asynchronous_message_of_w_gets_an_empty_result() -> None:
 def test_each_receiver_of_an_asynchronous_message_holds_its_own_copy(who: str) -> None:
     call = call_of(VECTORS["V02"].sent[0])
     times = {"B": ms(118), "C": ms(131)}
-    hops = seneca.received(call.hops, call.sid, call.mid, who, times[who])
+    hops = trk.received(call.hops, call.sid, call.mid, who, times[who])
     assert told(hops) == VECTORS["V02"].views[who]
 
 
 def test_a_message_sent_because_of_another_has_its_correlation_and_history() -> None:
     """V03: new mid, same cid, ancestors and the own hop."""
     cause, sent = call_of(VECTORS["V02"].sent[0]), call_of(VECTORS["V03"].sent[0])
-    hops = seneca.received(cause.hops, cause.sid, cause.mid, "B", ms(118))
-    assert seneca.started(hops, "B", "m13", ms(120)) == sent.hops
+    hops = trk.received(cause.hops, cause.sid, cause.mid, "B", ms(118))
+    assert trk.started(hops, "B", "m13", ms(120)) == sent.hops
     assert (sent.cid, sent.parent_id) == (cause.cid, cause.mid)
 
 
 def test_a_chain_of_calls_is_told_as_it_was() -> None:
     """V04 to V07: A asks B, B asks C, C answers, B answers, A closes."""
     first, second = call_of(VECTORS["V04"].sent[0]), call_of(VECTORS["V05"].sent[0])
-    at_b = seneca.received(first.hops, first.sid, first.mid, "B", ms(210))
-    assert seneca.started(at_b, "B", second.mid, ms(215)) == second.hops
+    at_b = trk.received(first.hops, first.sid, first.mid, "B", ms(210))
+    assert trk.started(at_b, "B", second.mid, ms(215)) == second.hops
     assert second.parent_id == first.mid
 
-    by_c = seneca.answer_http(second, Result(b'{"rate":0.23}'), Stamp("C", ms(222), ms(224)))
+    by_c = answer_http(second, Result(b'{"rate":0.23}'), Stamp("C", ms(222), ms(224)))
     assert body_of(by_c) == VECTORS["V06"].answer.document
-    reply = seneca.read_http_answer(seneca.Dialect.SEED, 200, {}, by_c.body)
+    reply = read_http_answer(Dialect.SEED, 200, {}, by_c.body)
     assert (reply.mid, reply.cid, reply.rid, reply.payload) == ("m15", "c14", "C", b'{"rate":0.23}')
 
     assert reply.hops is not None
-    child = seneca.closed(reply.hops, second.mid, ms(231))
-    at_b = seneca.with_children(seneca.answered(at_b, first.mid, ms(240)), [child])
-    by_b = seneca.answer_http(first, Result(b'{"price":12.3}', hops=at_b), Stamp("B", ms(210), ms(240)))
+    child = trk.closed(reply.hops, second.mid, ms(231))
+    at_b = trk.with_children(trk.answered(at_b, first.mid, ms(240)), [child])
+    by_b = answer_http(first, Result(b'{"price":12.3}', hops=at_b), Stamp("B", ms(210), ms(240)))
     assert body_of(by_b) == VECTORS["V07"].answer.document
 
-    back = seneca.read_http_answer(seneca.Dialect.SEED, 200, {}, by_b.body)
+    back = read_http_answer(Dialect.SEED, 200, {}, by_b.body)
     assert back.hops is not None
-    assert told(seneca.closed(back.hops, first.mid, ms(252))) == VECTORS["V07"].views["A"]
+    assert told(trk.closed(back.hops, first.mid, ms(252))) == VECTORS["V07"].views["A"]
 
 
 def test_a_child_without_response_is_listed_with_the_times_known() -> None:
     """V08."""
     call = call_of(VECTORS["V08"].sent[0])
-    hops = seneca.received(call.hops, call.sid, call.mid, "B", ms(305))
-    asked = [seneca.started(hops, "B", mid, at) for mid, at in (("m17", ms(310)), ("m18", ms(311)))]
-    answered = seneca.answered(seneca.received(asked[0], "B", "m17", "C", ms(315)), "m17", ms(316))
-    children = [seneca.closed(answered, "m17", ms(320)), asked[1]]
-    together = seneca.with_children(seneca.answered(hops, call.mid, ms(350)), children)
+    hops = trk.received(call.hops, call.sid, call.mid, "B", ms(305))
+    asked = [trk.started(hops, "B", mid, at) for mid, at in (("m17", ms(310)), ("m18", ms(311)))]
+    answered = trk.answered(trk.received(asked[0], "B", "m17", "C", ms(315)), "m17", ms(316))
+    children = [trk.closed(answered, "m17", ms(320)), asked[1]]
+    together = trk.with_children(trk.answered(hops, call.mid, ms(350)), children)
     assert told(together) == VECTORS["V08"].answer.document["meta$"]["trk"]
 
 
 def test_a_caller_closes_its_entry() -> None:
     """V01: round trip, processing and network from the times of one clock each."""
     vector = VECTORS["V01"]
-    reply = seneca.read_http_answer(seneca.Dialect.SEED, 200, {}, vector.answer.text)
+    reply = read_http_answer(Dialect.SEED, 200, {}, vector.answer.text)
     assert reply.hops is not None
-    hops = seneca.closed(reply.hops, "m11", ms(47))
+    hops = trk.closed(reply.hops, "m11", ms(47))
     assert told(hops) == vector.views["A"]
     sent, received, answered, back = (time for time in hops[0].tms if time is not None)
     assert (back - sent, answered - received) == (47, 5)
@@ -168,7 +183,7 @@ def test_a_bare_message_gets_default_meta_data() -> None:
     vector = VECTORS["V09"]
     call = call_of(vector.sent[0], vector.sent_headers)
     stored = vector.views["stored meta"]
-    hops = seneca.answered(seneca.received(call.hops, call.sid, call.mid, "B", ms(400)), call.mid, ms(402))
+    hops = trk.answered(trk.received(call.hops, call.sid, call.mid, "B", ms(400)), call.mid, ms(402))
     text = json.dumps(stored["trk"]).replace(NEW, call.mid)
     assert told(hops) == json.loads(text)
     assert (call.vin, call.sid, call.sync, custom_of(call)) == (1, stored["sid"], stored["snc"], stored["ctm"])
@@ -184,9 +199,9 @@ def test_several_responses_are_one_document() -> None:
         (Result(b'{"price":5}'), Stamp("C", ms(533), ms(534))),
         (Result(b'{"price":6}'), Stamp("D", ms(535), ms(539))),
     ]
-    answer = seneca.several_http(call, outcomes, Stamp("B", ms(531), ms(541)))
-    assert (answer.status, body_of(answer)) == (200, vector.answer.document)
-    reply = seneca.read_http_answer(seneca.Dialect.SEED, answer.status, {}, answer.body)
+    answer = HttpAnswer(200, b"", several_document(call, outcomes, Stamp("B", ms(531), ms(541))))
+    assert body_of(answer) == vector.answer.document
+    reply = read_http_answer(Dialect.SEED, answer.status, {}, answer.body)
     assert [(each.rid, each.payload) for each in reply.several] == [("C", b'{"price":5}'), ("D", b'{"price":6}')]
 
 
@@ -195,19 +210,19 @@ def test_a_late_answer_takes_the_return_path() -> None:
     vector = VECTORS["V15"]
     call = call_of(vector.sent[0])
     assert call.reply_to == "http://127.0.0.1:8000/rtn"
-    accepted = seneca.accepted_http(call, Stamp("B", ms(604), ms(604)))
+    accepted = accepted_http(call, Stamp("B", ms(604), ms(604)))
     assert (accepted.status, accepted.body) == (202, b"{}")
-    assert seneca.read_http_answer(seneca.Dialect.SEED, 202, {}, b"{}").accepted
-    document = seneca.response_document(call, Result(b'{"rows":7}'), Stamp("B", ms(604), ms(9604)))
+    assert read_http_answer(Dialect.SEED, 202, {}, b"{}").accepted
+    document = response_document(call, Result(b'{"rows":7}'), Stamp("B", ms(604), ms(9604)))
     assert json.loads(document) == json.loads(vector.returned[0])
-    returned = seneca.read_returned(document)
+    returned = read_returned(document)
     assert (returned.mid, returned.cid, returned.payload) == ("m24", "c24", b'{"rows":7}')
 
 
 def test_unknown_meta_data_is_kept_and_not_echoed() -> None:
     """V17."""
     call = call_of(VECTORS["V17"].sent[0])
-    row = seneca.batch_of(call, b"math.sum").row(0)
+    row = batch_of(call, b"math.sum").row(0)
     assert (row.attributes["seneca.meta.zzz"], row.attributes["seneca.vin"]) == ('{"k":1}', "7")
 
 
@@ -217,8 +232,8 @@ def test_a_line_is_answered_by_a_line(name: str) -> None:
     call = line_call(vector.sent[0])
     document = vector.answer.document
     times = document["time"]
-    outcome: Outcome = Result(b'{"sum":3}') if name == "V29" else seneca.not_found(call.members)
-    line = seneca.answer_line(call, outcome, Stamp("B", times["listen_recv"], times["listen_sent"]))
+    outcome: Outcome = Result(b'{"sum":3}') if name == "V29" else not_found(call.members)
+    line = answer_line(call, outcome, Stamp("B", times["listen_recv"], times["listen_sent"]))
     assert line is not None
     assert line.endswith(b"\n")
     assert json.loads(line) == document
@@ -228,14 +243,14 @@ def test_an_asynchronous_line_is_not_answered() -> None:
     """V30."""
     call = line_call(VECTORS["V30"].sent[0])
     assert not call.sync
-    assert seneca.answer_line(call, Result(b"{}"), Stamp("B", ms(1), ms(2))) is None
+    assert answer_line(call, Result(b"{}"), Stamp("B", ms(1), ms(2))) is None
 
 
 def test_a_repeat_has_the_same_ids_and_its_own_times() -> None:
     """V32: the codec's half; that the action does not run again is the door's."""
     first, again = (call_of(VECTORS["V01"].sent[0]) for _ in range(2))
     answers = [
-        body_of(seneca.answer_http(call, Result(b'{"sum":3}'), Stamp("B", at, at + 5)))
+        body_of(answer_http(call, Result(b'{"sum":3}'), Stamp("B", at, at + 5)))
         for call, at in ((first, ms(20)), (again, ms(2000)))
     ]
     assert first.id == again.id == "m11/c11"

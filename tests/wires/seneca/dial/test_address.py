@@ -4,7 +4,7 @@ import pytest
 
 from raceway.errors import MalformedError
 from raceway.net.outgoing.allowed import Target
-from raceway.wires.seneca.codec.hub import Dialect
+from raceway.wires.seneca.codec.call import Dialect
 from raceway.wires.seneca.dial.address import parse_address
 
 

@@ -8,13 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from raceway.errors import BusyError, ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
-from raceway.net.outgoing.allowed import Target
-from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import ListenerReply
-from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
+from msgspec.structs import replace
 
-LIMITS = LineLimits(waiting=10, waiting_bytes=10**7, answer_bytes=10_000, connect_s=1.0)
+from raceway.errors import BusyError, ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
+from raceway.model.document import raw_members
+from raceway.net.outgoing.courier import NotTaken
+from raceway.net.turn import Turn
+from raceway.wires.seneca.codec.call import TCP
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing
+from raceway.wires.seneca.dial.address import parse_address
+from raceway.wires.seneca.dial.line_link import LineLink
+from raceway.wires.seneca.settings import SenecaDial
+
+SETTINGS = SenecaDial(waiting=10, waiting_bytes=10**7, answer_limit=10_000, connect_ms=1000)
 Told = ListenerReply | RacewayError
 
 
@@ -49,16 +55,25 @@ class Rig:
 
     def send(self, key: str, timeout_s: float = 5.0) -> asyncio.Future[Told]:
         told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        self.link.send(key, json.dumps({"id": key}).encode() + b"\n", timeout_s, told.set_result)
+        mid, _, cid = key.partition("/")
+        self.link.call(TCP, Outgoing(mid, cid, "A", {}), timeout_s, told.set_result)
         assert not told.done(), "never at once"
         return told
 
+    def tell(self, content: Any, tried: Callable[[NotTaken | None], None]) -> None:
+        self.link.tell(TCP, Outgoing("m", "c", "A", raw_members({"x": content})), 5.0, tried)
+
+
+def link_to(port: int, settings: SenecaDial = SETTINGS) -> LineLink:
+    loop = asyncio.get_running_loop()
+    return LineLink(parse_address(f"tcp://127.0.0.1:{port}"), settings, loop, Turn(loop.call_soon))
+
 
 @asynccontextmanager
-async def rig(limits: LineLimits = LIMITS) -> AsyncIterator[Rig]:
-    loop, listener = asyncio.get_running_loop(), Listener()
+async def rig(settings: SenecaDial = SETTINGS) -> AsyncIterator[Rig]:
+    listener = Listener()
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
-    link = LineLink(Target("127.0.0.1", server.sockets[0].getsockname()[1]), loop, Turn(loop.call_soon), limits)
+    link = link_to(server.sockets[0].getsockname()[1], settings)
     try:
         yield Rig(link, listener)
     finally:
@@ -141,13 +156,14 @@ def test_a_call_without_an_answer_ends_in_time_and_the_others_go_on() -> None:
 
 def test_where_nobody_listens_nothing_was_sent() -> None:
     async def test() -> None:
-        loop = asyncio.get_running_loop()
-        it = Rig(LineLink(Target("127.0.0.1", 1), loop, Turn(loop.call_soon), LIMITS), Listener())
+        it = Rig(link_to(1), Listener())
         calls = [it.send(f"m{n}/c") for n in range(3)]
         assert {type(await call) for call in calls} == {UnreachableError}
-        told: asyncio.Future[RacewayError | None] = loop.create_future()
-        it.link.tell(b"{}\n", told.set_result)
-        assert isinstance(await told, UnreachableError)
+        told: asyncio.Future[NotTaken | None] = asyncio.get_running_loop().create_future()
+        it.tell(None, told.set_result)
+        failure = await told
+        assert failure is not None
+        assert not failure.reached
         it.link.close()
 
     run(test)
@@ -155,7 +171,7 @@ def test_where_nobody_listens_nothing_was_sent() -> None:
 
 def test_one_call_too_many_is_refused_and_so_is_an_id_that_is_open() -> None:
     async def test() -> None:
-        async with rig(LIMITS._replace(waiting=2)) as it:
+        async with rig(replace(SETTINGS, waiting=2)) as it:
             first = it.send("m1/c", 0.3)
             await it.listener.heard(1)
             assert isinstance(await it.send("m1/c"), BusyError)
@@ -169,12 +185,11 @@ def test_one_call_too_many_is_refused_and_so_is_an_id_that_is_open() -> None:
 def test_what_wants_no_answer_counts_when_it_is_written() -> None:
     async def test() -> None:
         async with rig() as it:
-            loop = asyncio.get_running_loop()
             for n in range(3):
-                told: asyncio.Future[RacewayError | None] = loop.create_future()
-                it.link.tell(b'{"n":%d}\n' % n, told.set_result)
+                told: asyncio.Future[NotTaken | None] = asyncio.get_running_loop().create_future()
+                it.tell(n, told.set_result)
                 assert await told is None
-            assert await it.listener.heard(3) == [{"n": 0}, {"n": 1}, {"n": 2}]
+            assert [line["act"]["x"] for line in await it.listener.heard(3)] == [0, 1, 2]
 
     run(test)
 
@@ -186,10 +201,9 @@ def test_a_receiver_that_does_not_read_is_not_told_more_and_more() -> None:
             await it.listener.heard(1)
             reader = it.listener.writers[0].transport
             reader.pause_reading()  # type: ignore[attr-defined]
-            taken: list[RacewayError | None] = []
-            large = b'{"x":"' + b"y" * 500_000 + b'"}\n'
+            taken: list[NotTaken | None] = []
             for _ in range(40):
-                it.link.tell(large, taken.append)
+                it.tell("y" * 500_000, taken.append)
                 await asyncio.sleep(0)
             await asyncio.sleep(0.05)
             assert len(taken) < 40, "those beyond the buffer of the connection are not taken yet"
@@ -197,7 +211,7 @@ def test_a_receiver_that_does_not_read_is_not_told_more_and_more() -> None:
             it.listener.writers[0].transport.abort()
             assert isinstance(await first, ConnectionLostError)
             assert len(taken) == 40
-            assert any(isinstance(error, ConnectionLostError) for error in taken)
+            assert any(failure is not None and not failure.reached for failure in taken)
 
     run(test)
 
@@ -223,10 +237,8 @@ def test_a_listener_that_closes_at_once_is_told_to_the_caller() -> None:
         writer.transport.abort()
 
     async def test() -> None:
-        loop = asyncio.get_running_loop()
         server = await asyncio.start_server(slam, "127.0.0.1", 0)
-        target = Target("127.0.0.1", server.sockets[0].getsockname()[1])
-        it = Rig(LineLink(target, loop, Turn(loop.call_soon), LIMITS), Listener())
+        it = Rig(link_to(server.sockets[0].getsockname()[1]), Listener())
         for n in range(10):
             assert isinstance(await it.send(f"m{n}/c"), ConnectionLostError)
         it.link.close()

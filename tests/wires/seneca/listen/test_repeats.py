@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from raceway.wires.seneca.codec.hub import Result, Stamp
+from raceway.wires.seneca.codec.answer import Result, Stamp
 from raceway.wires.seneca.listen.repeats import Repeats, Settled
 
 

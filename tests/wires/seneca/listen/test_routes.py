@@ -5,12 +5,12 @@ import json
 from collections.abc import MutableMapping
 from typing import Any
 
-import msgspec
 import pytest
 from starlette.applications import Starlette
 
 from raceway.errors import ForbiddenError, NameInvalidError, PinTakenError, RacewayError
 from raceway.web.app import build_app
+from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
 from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
@@ -20,27 +20,25 @@ PATH = "/api/seneca/services"
 TOKEN = {"Authorization": "Bearer s3cret"}
 
 
-class Row(msgspec.Struct):
-    pin: str
-    url: str
-    state: str = "up"
+def row(pin: str, url: str, state: str = "up") -> ServiceRow:
+    return ServiceRow(pin, "a", url, "S", state, "", "command", 0, 0, 0, 0)
 
 
-class Table:
+class Table(ServiceTable):
     """A table of services that writes down what it is told, or refuses it."""
 
     def __init__(self, error: RacewayError | None = None) -> None:
         self.told: list[tuple[str, ...]] = []
         self._error = error
 
-    def rows(self) -> list[Row]:
-        return [Row("role:a", "http://127.0.0.1:1"), Row("role:b", "tcp://127.0.0.1:2", "down")]
+    def rows(self) -> list[ServiceRow]:
+        return [row("role:a", "http://127.0.0.1:1"), row("role:b", "tcp://127.0.0.1:2", "down")]
 
-    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[Row]:
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[ServiceRow]:
         self.told.append(("attach", pins, url, dialect, *([name] if name else [])))
         if self._error is not None:
             raise self._error
-        return [Row(pins, url)]
+        return [row(pins, url)]
 
     async def detach(self, pins: str, url: str) -> int:
         self.told.append(("detach", pins, url))

@@ -22,7 +22,7 @@ from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.lines import split_lines, unescaped
 from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence
-from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, MessageChecks
+from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, TIMEOUT, MessageChecks
 from raceway.wires.mb.codec.header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
 from raceway.wires.mb.settings import MbWire
 
@@ -149,18 +149,13 @@ def _parsed(messages: MessageChecks) -> Parsed:
         "message_id": message_id,
         "parent_id": parent_id,
         # A message names only its nearest ancestor; `chains` finds the first one if the file has it.
-        "correlation_id": message_id if _is_nothing(parent_id) else pc.coalesce(parent_id, message_id),
-        "timeout_ms": messages.timeouts(rows),
+        "correlation_id": message_id if parent_id.null_count == len(rows) else pc.coalesce(parent_id, message_id),
+        "timeout_ms": messages.maybe_text(TIMEOUT, rows).cast(pa.int64()),
         "version": messages.versions(rows),
         "error": _errors(payload, kinds == ACTIONS.index(RESPONSE)),
         "payload": payload,
     }
     return Parsed(rows, columns, messages.refusals())
-
-
-def _is_nothing(column: pa.Array) -> bool:
-    """Return whether a column is all NULL."""
-    return bool(column.null_count == len(column))
 
 
 def _errors(payload: pa.Array, is_answer: Mask) -> pa.Array:

@@ -22,22 +22,9 @@ from raceway.model.topics import MAX_NAME_LENGTH
 from raceway.wires.captures.parsed import Refusals
 from raceway.wires.captures.slices import Bytes, as_mask, coded, matches, replaced_text, sentence
 from raceway.wires.captures.verdicts import Verdicts, where
+from raceway.wires.mb.codec import header
 from raceway.wires.mb.codec.calls import read_call, subscribe_payload
-from raceway.wires.mb.codec.header import (
-    ACTIONS,
-    ID_LENGTH,
-    MALFORMED_MESSAGE,
-    MAX_VERSION_LENGTH,
-    MAX_VERSION_NUMBER,
-    REQUEST,
-    SUBSCRIBE,
-    MbHeader,
-    MbLimits,
-    MbRefused,
-    as_request,
-    as_text,
-    payload_refused,
-)
+from raceway.wires.mb.codec.header import ID_LENGTH, MAX_VERSION_LENGTH, MbHeader, MbLimits, MbRefused, as_text
 from raceway.wires.mb.codec.topics import MAX_MB_LEVELS
 
 if TYPE_CHECKING:
@@ -45,8 +32,8 @@ if TYPE_CHECKING:
 
     from raceway.wires.captures.slices import Mask, Places
 
-_REQUEST, _SUBSCRIBE = ACTIONS.index(REQUEST), ACTIONS.index(SUBSCRIBE)
-KINDS = pa.array([as_text(action) for action in ACTIONS if action != SUBSCRIBE])
+_REQUEST, _SUBSCRIBE = header.ACTIONS.index(header.REQUEST), header.ACTIONS.index(header.SUBSCRIBE)
+KINDS = pa.array([as_text(action) for action in header.ACTIONS if action != header.SUBSCRIBE])
 ACTION, TOPIC, VERSION, MESSAGE_ID, PARENT_ID, TIMEOUT = range(6)
 
 _LEVEL = "[A-Za-z][A-Za-z0-9]*"
@@ -95,10 +82,9 @@ class MessageChecks:
 
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
         self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
-        self.verdicts = Verdicts(len(starts), MALFORMED_MESSAGE)
-        self._calls: dict[
-            int, tuple[bytes, bytes]
-        ] = {}  # topic and payload of `subscribe` as the request it stands for
+        self.verdicts = Verdicts(len(starts), header.MALFORMED_MESSAGE)
+        # Topic and payload of `subscribe` as the request it stands for.
+        self._calls: dict[int, tuple[bytes, bytes]] = {}
         self._cut()
 
     def refusals(self) -> Refusals:
@@ -158,10 +144,6 @@ class MessageChecks:
         """Return the versions of these messages."""
         return self._starts.values(self._starts.version, rows)
 
-    def timeouts(self, rows: Places) -> pa.Array:
-        """Return the timeouts of these messages."""
-        return self.maybe_text(TIMEOUT, rows).cast(pa.int64())
-
     def payloads(self, rows: Places) -> pa.Array:
         """Return the payloads of these messages."""
         return self._with_calls(rows, self.data.parts(self._newlines[rows] + 1, self.stops[rows]), 1)
@@ -194,16 +176,17 @@ class MessageChecks:
         self._check_topic()
         self._check_version()
         self._check_message_id()
-        self._check_parent_id()
+        is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
+        self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
         self._check_timeout()
-        too_large = payload_refused(MbHeader(REQUEST, b"", b""), 0, self.limits)
+        too_large = header.payload_refused(MbHeader(header.REQUEST, b"", b""), 0, self.limits)
         self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
         self._check_calls()
 
     def _check_action(self) -> None:
         """Check the action, in any letter case."""
         self.kinds = np.full(len(self.starts), -1)
-        for number, action in enumerate(ACTIONS):
+        for number, action in enumerate(header.ACTIONS):
             self.kinds[self._starts.has(matches(self._starts.action, rf"(?i)\A{as_text(action)}\z"))] = number
         self.verdicts.refuse_each(
             self.kinds < 0,
@@ -230,7 +213,7 @@ class MessageChecks:
         numbers = pc.extract_regex(pc.if_else(pa.array(is_good), version, b"0.0.0"), _VERSION)
         for name in ("major", "minor", "patch"):
             number = pc.struct_field(numbers, name).cast(pa.string()).cast(pa.int64())
-            is_good &= as_mask(pc.less_equal(number, MAX_VERSION_NUMBER))
+            is_good &= as_mask(pc.less_equal(number, header.MAX_VERSION_NUMBER))
         self._refuse_field(~self._starts.has(is_good), "Invalid message version format: ", VERSION)
 
     def _check_message_id(self) -> None:
@@ -239,11 +222,6 @@ class MessageChecks:
         self._refuse_field(is_there & ~is_uuid, "Invalid request ID format: ", MESSAGE_ID)
         needs_one = (self.kinds == _REQUEST) | (self.kinds == _SUBSCRIBE)
         self.verdicts.refuse(~is_there & needs_one, "Missing request ID for request action")
-
-    def _check_parent_id(self) -> None:
-        """Check the parent id."""
-        is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
-        self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
 
     def _examine_ids(self, number: int, of_version_4: bool) -> tuple[Mask, Mask]:
         """Return masks of the messages that have this id, and of those whose id is a UUID."""
@@ -290,10 +268,10 @@ class MessageChecks:
     def _maybe_refused_call(self, row: int) -> MbRefused | None:
         """Check one call with the codec; return the refusal, if any."""
         one = np.array([row])
-        head = MbHeader(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
+        head = MbHeader(header.ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
         payload = self.data.parts(self._newlines[one] + 1, self.stops[one])[0].as_py()
-        if head.action == SUBSCRIBE:
-            payload, head = subscribe_payload(head.topic, payload), as_request(head)
+        if head.action == header.SUBSCRIBE:
+            payload, head = subscribe_payload(head.topic, payload), header.as_request(head)
             self._calls[row] = head.topic, payload
         call = read_call(head, payload)
         return call if isinstance(call, MbRefused) else None

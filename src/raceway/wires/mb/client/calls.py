@@ -8,24 +8,23 @@ from raceway.net.client.calls import ManyAnswers, OneAnswer
 from raceway.wires.mb.codec.encode import SUCCESS
 
 
-class MbCall(OneAnswer[bytes]):
+class _Refusing:
+    """How an answer of a bus refuses."""
+
+    __slots__ = ()
+
+    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
+        failure = maybe_failure(answer) if answer != SUCCESS else None
+        return None if failure is None else RemoteError(failure.code, failure.message, failure.details)
+
+
+class MbCall(_Refusing, OneAnswer[bytes]):
     """A call to an MB bus."""
 
     __slots__ = ()
 
-    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
-        return _maybe_mb_refusal(answer)
 
-
-class MbBlock(ManyAnswers[bytes]):
+class MbBlock(_Refusing, ManyAnswers[bytes]):
     """Publishes to an MB bus."""
 
     __slots__ = ()
-
-    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
-        return _maybe_mb_refusal(answer) if answer != SUCCESS else None
-
-
-def _maybe_mb_refusal(payload: bytes) -> RemoteError | None:
-    failure = maybe_failure(payload)
-    return None if failure is None else RemoteError(failure.code, failure.message, failure.details)

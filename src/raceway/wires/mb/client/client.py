@@ -32,19 +32,10 @@ from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
+from raceway.wires.mb.client import messages
 from raceway.wires.mb.client.calls import MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
-from raceway.wires.mb.client.messages import (
-    Service,
-    SubscriptionRow,
-    TopicRow,
-    check_pattern,
-    compose,
-    header_start,
-    mb_parent,
-    received_message,
-    rows,
-)
+from raceway.wires.mb.client.messages import Service, SubscriptionRow, TopicRow, compose, header_start, rows
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.mb.codec.header import MbHeader
@@ -122,15 +113,11 @@ class MbClient(Client):
         Raises RemoteError (`reported` is `NO_ROUTE_FOUND` if the topic has no subscriber; a bus with a journal has
         stored the message nevertheless), RequestTimeoutError, ConnectionLostError, NameInvalidError.
         """
-        start = header_start("publish", topic, version)
-        link = await self._keeper.link()
-        await link.drain()
-        if not confirm:
-            link.send(compose(start, b"", mb_parent(), encode_payload(payload)))
+        if confirm:
+            await self._call(header_start("publish", topic, version), topic, payload, 0)
             return
-        call = MbCall(topic, self._deadline())
-        self._send_call(link, start, call, encode_payload(payload))
-        await call.result()
+        start, link = header_start("publish", topic, version), await self._keeper.ready_link()
+        link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
 
     async def publish_many(
         self, topic: str, payloads: Iterable[Payload], *, version: str = VERSION, confirm: bool = True
@@ -140,10 +127,10 @@ class MbClient(Client):
         A refusal (such as `NO_ROUTE_FOUND`) does not stop the rest: the first one is raised when all are answered.
         ConnectionLostError and RequestTimeoutError are raised at once.
         """
-        start, parent, count, unsettled = header_start("publish", topic, version), mb_parent(), 0, Unsettled()
+        start, parent = header_start("publish", topic, version), messages.mb_parent()
+        count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
-            link = await self._keeper.link()
-            await link.drain()
+            link = await self._keeper.ready_link()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
             block = MbBlock(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
@@ -164,19 +151,15 @@ class MbClient(Client):
         `timeout_ms` defaults to that of the bus, 5000. Raises RemoteError if the responder failed or there is none,
         RequestTimeoutError if it did not answer in time, ConnectionLostError, NameInvalidError.
         """
-        start = header_start("request", topic, version)
-        link = await self._keeper.link()
-        await link.drain()
-        call = MbCall(topic, self._deadline(DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms))
-        self._send_call(link, start, call, encode_payload(payload), timeout_ms)
-        return await call.result()
+        waits_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        return await self._call(header_start("request", topic, version), topic, payload, waits_ms, timeout_ms)
 
     async def subscribe(self, pattern: str, *, buffer_bytes: int | None = None) -> Subscription:
         """Subscribe to messages published from now on. `+` and `#` are wildcards.
 
         `buffer_bytes` overrides `Options.buffer_bytes`. Raises NameInvalidError, RemoteError, ConnectionLostError.
         """
-        check_pattern(pattern)
+        messages.check_pattern(pattern)
         subscription = Subscription(pattern, buffer_bytes or self._options.buffer_bytes, self._unsubscribe)
         self._readers.add(pattern, subscription)
         self._routes.clear()
@@ -196,7 +179,7 @@ class MbClient(Client):
         becomes an error answer; a RemoteError sets its code, text and details. Raises NameInvalidError, RemoteError,
         ConnectionLostError.
         """
-        check_pattern(pattern)
+        messages.check_pattern(pattern)
         serving = Serving(pattern, self.wrap_handler(handler), priority, self._stop_serving)
         self._services.add(pattern, serving)
         try:
@@ -259,10 +242,15 @@ class MbClient(Client):
         """Loop time at which a call expires: the bus answers within the timeout, so `patience_s` is added to it."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000 + self._options.patience_s
 
-    def _send_call(self, link: Link, start: bytes, call: MbCall, payload: bytes, timeout_ms: int | None = None) -> None:
-        (message_id,) = fresh_ids(1)
+    async def _call(
+        self, start: bytes, topic: str, payload: Payload, waits_ms: int, timeout_ms: int | None = None
+    ) -> bytes:
+        """Send a message that is answered, and wait for its answer."""
+        link, content = await self._keeper.ready_link(), encode_payload(payload)
+        call, (message_id,) = MbCall(topic, self._deadline(waits_ms)), fresh_ids(1)
         self._calls.add(message_id, call)
-        link.send(compose(start, message_id, mb_parent(), payload, timeout_ms))
+        link.send(compose(start, message_id, messages.mb_parent(), content, timeout_ms))
+        return await call.result()
 
     async def _ask(self, topic: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Make an idempotent call to the bus itself; it is repeated after a reconnect."""
@@ -359,8 +347,8 @@ class MbClient(Client):
 
     # ---- receiving --------------------------------------------------------------------------------------------------
 
-    def _receive(self, messages: list[Received]) -> None:
-        for head, payload in messages:
+    def _receive(self, received: list[Received]) -> None:
+        for head, payload in received:
             if head.action == b"publish":
                 self._take_publish(head, payload)
             elif head.action == b"response":
@@ -376,14 +364,14 @@ class MbClient(Client):
                 self._routes.clear()
             readers = self._routes[head.topic] = self._readers.find(head.topic.decode("utf-8", "replace"))
         if readers:
-            message = received_message(head, payload)
+            message = messages.received_message(head, payload)
             for reader in readers:
                 reader.put(message)
 
     def _take_answer(self, head: MbHeader, payload: bytes) -> None:
         if head.message_id is None and head.topic == b"system.log":
             if self._log is not None:
-                self._log.put(received_message(head, payload))
+                self._log.put(messages.received_message(head, payload))
         elif self._ping is None or head.message_id != self._ping:
             self._calls.answer(head.message_id, payload)
 
@@ -395,7 +383,8 @@ class MbClient(Client):
         if head.topic == b"system.heartbeat":
             link.send(start + b"{}")
             return
-        task = asyncio.get_running_loop().create_task(self._answer(link, start, received_message(head, payload)))
+        message = messages.received_message(head, payload)
+        task = asyncio.get_running_loop().create_task(self._answer(link, start, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

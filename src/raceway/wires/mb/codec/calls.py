@@ -16,21 +16,8 @@ import re2
 
 from raceway.errors import PeerError
 from raceway.model.envelope import encode_json
+from raceway.model.intents import peers
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.peers import (
-    Heartbeat,
-    ListPeers,
-    ListSubscriptions,
-    ListTopics,
-    PeerIntent,
-    ReadMetrics,
-    Register,
-    Subscribe,
-    SubscriptionKind,
-    Unsubscribe,
-    UnwatchLog,
-    WatchLog,
-)
 from raceway.model.topics import has_wildcard
 from raceway.wires.mb.codec.header import MALFORMED_MESSAGE, REQUEST, RESPONSE, MbHeader, MbRefused, as_text, is_uuid
 from raceway.wires.mb.codec.topics import is_mb_pattern
@@ -65,7 +52,7 @@ def is_system(topic: bytes) -> bool:
     return topic[:7].lower() == b"system."
 
 
-def read_call(head: MbHeader, payload: bytes) -> PeerIntent | Done | MbRefused:
+def read_call(head: MbHeader, payload: bytes) -> peers.PeerIntent | Done | MbRefused:
     """Decode a call to the broker. Return `Done` if the broker need not be asked, `MbRefused` if it is invalid."""
     try:
         return _read_call(head, payload)
@@ -93,7 +80,7 @@ def read_show_all(payload: bytes) -> bool:
     return bool(_read_members(payload).get("showAll"))
 
 
-def _read_call(head: MbHeader, payload: bytes) -> PeerIntent | Done:
+def _read_call(head: MbHeader, payload: bytes) -> peers.PeerIntent | Done:
     sent = as_text(head.topic)
     topic = sent.lower()
     _check_action(head, topic, sent)
@@ -147,7 +134,7 @@ def _invalid(text: str, members: Members, *names: str) -> _CallError:
     return _CallError(INVALID_REQUEST, text, {name: members[name] for name in names if name in members})
 
 
-def _read_register(members: Members) -> Register:
+def _read_register(members: Members) -> peers.Register:
     name, description = members.get("name"), members.get("description")
     if not (isinstance(name, str) and name and isinstance(description, str) and description):
         raise _invalid("Missing or invalid name or description", members, "name", "description")
@@ -155,19 +142,19 @@ def _read_register(members: Members) -> Register:
         raise _invalid("Name of service is too long", members, "name")
     if len(description) > MAX_DESCRIPTION:
         raise _invalid("Description of service is too long", members, "description")
-    return Register(name, description)
+    return peers.Register(name, description)
 
 
-def _read_list_subscriptions(members: Members) -> ListSubscriptions:
+def _read_list_subscriptions(members: Members) -> peers.ListSubscriptions:
     if "serviceId" not in members:
-        return ListSubscriptions()
+        return peers.ListSubscriptions()
     peer = members["serviceId"]
     if not (isinstance(peer, str) and is_uuid(peer)):
         raise _invalid("Invalid serviceId", members, "serviceId")
-    return ListSubscriptions(peer.lower())  # ids of peers are in lower case
+    return peers.ListSubscriptions(peer.lower())  # ids of peers are in lower case
 
 
-def _read_subscribe(members: Members) -> Subscribe | Done:
+def _read_subscribe(members: Members) -> peers.Subscribe | Done:
     kind, pattern = _read_subscription(members)
     topic = pattern.lower()
     # A wildcard may be used under `system.`: of the topics it matches only `system.message` delivers anything.
@@ -177,25 +164,25 @@ def _read_subscribe(members: Members) -> Subscribe | Done:
     # `bool` is a subclass of `int` in Python, but `true` is no number in JSON.
     if isinstance(priority, bool) or not isinstance(priority, int | float) or not math.isfinite(priority):
         raise _invalid("Invalid priority", members, "priority")
-    return Subscribe(kind, topic, priority) if kind else Done(changed=False)
+    return peers.Subscribe(kind, topic, priority) if kind else Done(changed=False)
 
 
-def _read_unsubscribe(members: Members) -> Unsubscribe | Done:
+def _read_unsubscribe(members: Members) -> peers.Unsubscribe | Done:
     """Decode an unsubscribe call."""
     # No action means all: `unsubscribe(topic)` of mb-client-js sends none.
     kind, pattern = _read_subscription({"action": "all", **members})
     topic = pattern.lower()
     if topic.startswith(SYSTEM) and topic not in UNSUBSCRIBABLE and not has_wildcard(topic):
         raise _invalid("Unable to unsubscribe from restricted topic", members, "topic")
-    return Unsubscribe(kind, topic) if kind else Done(changed=False)
+    return peers.Unsubscribe(kind, topic) if kind else Done(changed=False)
 
 
-_KINDS: dict[str, SubscriptionKind | Literal["all"] | None] = {
+_KINDS: dict[str, peers.SubscriptionKind | Literal["all"] | None] = {
     "publish": "publish", "request": "request", "all": "all", "response": None
 }  # fmt: skip
 
 
-def _read_subscription(members: Members) -> tuple[SubscriptionKind | Literal["all"] | None, str]:
+def _read_subscription(members: Members) -> tuple[peers.SubscriptionKind | Literal["all"] | None, str]:
     """Return kind and pattern of a subscription; the kind is None for the action `response`."""
     # `all`, an action of mb-client-js, means publishes and requests. `response` is accepted and has no effect.
     action, topic = members.get("action"), members.get("topic")
@@ -206,7 +193,7 @@ def _read_subscription(members: Members) -> tuple[SubscriptionKind | Literal["al
     return _KINDS[action], topic
 
 
-def _read_watch_log(members: Members) -> WatchLog:
+def _read_watch_log(members: Members) -> peers.WatchLog:
     levels, regex = members.get("levels", ["error"]), members.get("regex")
     if not isinstance(levels, list):
         raise _invalid("Invalid log levels", members, "levels")
@@ -215,7 +202,7 @@ def _read_watch_log(members: Members) -> WatchLog:
             raise _CallError(INVALID_REQUEST, "Invalid log level", {"level": level})
     if "regex" in members and not (isinstance(regex, str) and _is_regex(regex)):
         raise _invalid("Invalid log regex", members, "regex")
-    return WatchLog(tuple(levels), regex)
+    return peers.WatchLog(tuple(levels), regex)
 
 
 def _is_regex(text: str) -> bool:
@@ -230,23 +217,24 @@ def _is_regex(text: str) -> bool:
     return True
 
 
-def _read_metrics(members: Members) -> ReadMetrics:
+def _read_metrics(members: Members) -> peers.ReadMetrics:
     wanted = members.get("paramFilter")
     if not isinstance(wanted, dict):
-        return ReadMetrics()
+        return peers.ReadMetrics()
     # Parameter names are in lower case; a value that is not a string is compared by its JSON text.
-    return ReadMetrics({k.lower(): v if isinstance(v, str) else encode_json(v).decode() for k, v in wanted.items()})
+    texts = {k.lower(): v if isinstance(v, str) else encode_json(v).decode() for k, v in wanted.items()}
+    return peers.ReadMetrics(texts)
 
 
 # Calls without parameters: their payload is not read, so even broken JSON is accepted.
-_WITHOUT_MEMBERS: dict[str, PeerIntent] = {
-    HEARTBEAT: Heartbeat(),
-    "system.service.list": ListPeers(),
-    "system.topic.list": ListTopics(),
-    "system.topic.subscriptions": ListTopics(),
-    "system.log.unsubscribe": UnwatchLog(),
+_WITHOUT_MEMBERS: dict[str, peers.PeerIntent] = {
+    HEARTBEAT: peers.Heartbeat(),
+    "system.service.list": peers.ListPeers(),
+    "system.topic.list": peers.ListTopics(),
+    "system.topic.subscriptions": peers.ListTopics(),
+    "system.log.unsubscribe": peers.UnwatchLog(),
 }
-_READERS: dict[str, Callable[[Members], PeerIntent | Done]] = {
+_READERS: dict[str, Callable[[Members], peers.PeerIntent | Done]] = {
     "system.service.register": _read_register,
     "system.service.subscriptions": _read_list_subscriptions,
     "system.topic.subscribe": _read_subscribe,

@@ -224,22 +224,18 @@ def refusal_of(error: RacewayError, head: MbHeader | None) -> MbRefused:
     # Internal errors have no entry: their text may name files or settings, and is not sent to peers.
     if code is None:
         return MbRefused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
-    return MbRefused(code, _text(error), _maybe_details(error), head)
-
-
-def _text(error: RacewayError) -> str:
-    if not isinstance(error, UnmatchedAnswerError):
-        return str(error)
-    # Letter for letter: existing clients compare them.
-    if error.message_id is None:
-        return "Received response message without requestId."
-    return f"No matching request found for requestId: {error.message_id}"
-
-
-def _maybe_details(error: RacewayError) -> dict[str, Any] | None:
-    if isinstance(error, RequestTimeoutError):
-        return {"targetServiceId": error.responder}
-    return error.details if isinstance(error, SchemaRefusedError) else None
+    text, details = str(error), None
+    match error:
+        # Letter for letter: existing clients compare them.
+        case UnmatchedAnswerError(message_id=None):
+            text = "Received response message without requestId."
+        case UnmatchedAnswerError():
+            text = f"No matching request found for requestId: {error.message_id}"
+        case RequestTimeoutError():
+            details = {"targetServiceId": error.responder}
+        case SchemaRefusedError():
+            details = error.details
+    return MbRefused(code, text, details, head)
 
 
 def iso_time(time_us: int) -> str:

@@ -2,8 +2,8 @@
 
     header  = action ":" topic ":" version [ ":" [requestId] [ ":" [parentId] [ ":" [timeout] ] ] ]
 
-Checks run in the order of the specification, and the first failure is reported; so the order of the `_check` functions
-matters. This is the slow path, and the oracle of the tests: `mb.MbReceiver` must agree with it on every input.
+Checks run in the order of the specification, and the first failure is reported; so their order matters. This is the
+slow path, and the oracle of the tests: `MbReceiver` must agree with it on every input.
 """
 
 from __future__ import annotations
@@ -176,33 +176,19 @@ def _read_fields(fields: list[bytes], limits: MbLimits) -> MbHeader:
 @lru_cache(maxsize=4096)
 def _read_first(action: bytes, topic: bytes, version: bytes) -> bytes:
     """Check action, topic and version; return the action in lower case. Cached: most messages repeat them."""
-    known = _check_action(action)
-    _check_topic(topic, known)
-    _check_version(version)
-    return known
-
-
-def _check_action(field: bytes) -> bytes:
     # Actions are case-insensitive on this wire, topics keep their spelling.
-    action = field.lower()
-    if action not in ACTIONS:
+    known, name = action.lower(), as_text(topic)
+    if known not in ACTIONS:
         # `subscribe` is accepted but not named: it is not one of the specification's actions.
-        valid = [as_text(known) for known in (PUBLISH, REQUEST, RESPONSE)]
-        raise _HeaderError(f"Invalid action: {as_text(field).lower()}", {"validActions": valid})
-    return action
-
-
-def _check_topic(field: bytes, action: bytes) -> None:
-    topic = as_text(field)
+        valid = [as_text(each) for each in (PUBLISH, REQUEST, RESPONSE)]
+        raise _HeaderError(f"Invalid action: {as_text(action).lower()}", {"validActions": valid})
     # The topic of a subscribe is a pattern, and may have wildcards.
-    if not (is_mb_pattern(topic) if action == SUBSCRIBE else is_mb_topic(topic)):
-        raise _HeaderError(f"Invalid topic name: {topic}", {"topic": topic})
-
-
-def _check_version(field: bytes) -> None:
-    found = _version(field) if len(field) <= MAX_VERSION_LENGTH else None
+    if not (is_mb_pattern(name) if known == SUBSCRIBE else is_mb_topic(name)):
+        raise _HeaderError(f"Invalid topic name: {name}", {"topic": name})
+    found = _version(version) if len(version) <= MAX_VERSION_LENGTH else None
     if found is None or any(int(number) > MAX_VERSION_NUMBER for number in found.groups()):
-        raise _HeaderError(f"Invalid message version format: {as_text(field)}", {"version": as_text(field)})
+        raise _HeaderError(f"Invalid message version format: {as_text(version)}", {"version": as_text(version)})
+    return known
 
 
 def _check_message_id(field: bytes, action: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The MB wire for a listener: the decoder of received bytes, and (re-exported) the encoders of replies.
+"""The MB wire for a listener: the decoder of received bytes.
 
 Theory of operation. A publisher sends the same header again and again; only the id at its end differs. So the receiver
 caches the first three fields of every header that the strict path (`mb_header`) has accepted, under their exact bytes.
@@ -23,54 +23,21 @@ from struct import Struct
 
 import msgspec
 
-from raceway.model.failure import maybe_failure_code
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Heartbeat, PeerIntent, ReadMetrics
 from raceway.net.codec.frames import LENGTH, Unfinished
+from raceway.wires.mb.codec import header
 from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, subscribe_payload
-from raceway.wires.mb.codec.encode import (
-    Frame,
-    acknowledgements,
-    answer,
-    deliveries,
-    error_reply,
-    failure_payload,
-    forwarded,
-    heartbeat,
-    initialize,
-    refusal_of,
-    tcp_frame,
-    websocket_frame,
-)
-from raceway.wires.mb.codec.header import (
-    ID_LENGTH,
-    MESSAGE_ID,
-    REQUEST,
-    RESPONSE,
-    SUBSCRIBE,
-    UUID,
-    MbHeader,
-    MbLimits,
-    MbRefused,
-    as_request,
-    is_message_id,
-    is_timeout,
-    read_message,
-)
+from raceway.wires.mb.codec.header import ID_LENGTH, REQUEST, MbHeader, MbLimits, MbRefused, is_message_id
 from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape
-
-__all__ = [
-    "Event", "Frame", "HeartbeatAnswer", "MbHeader", "MbLimits", "MbReceiver", "MbRefused", "Oversized", "SystemCall",
-    "acknowledgements", "answer", "deliveries", "error_reply", "failure_payload", "forwarded", "heartbeat",
-    "initialize", "maybe_failure_code", "refusal_of", "tcp_frame", "websocket_frame",
-]  # fmt: skip
 
 COLON = ord(":")
 # Frames of one shape that are unpacked by one call. A higher number gains little, and fewer reads have that many.
 ALIKE = 32
 # Possessive quantifiers: a header comes from the network and must not make the search backtrack.
-_with_optional_fields = re.compile(rb"([^:]++:[^:]++:[^:]++:)(%b):(%b)?(?::([0-9]++)?)?" % (MESSAGE_ID, UUID)).fullmatch
+_OPTIONAL_FIELDS = rb"([^:]++:[^:]++:[^:]++:)(%b):(%b)?(?::([0-9]++)?)?" % (header.MESSAGE_ID, header.UUID)
+_with_optional_fields = re.compile(_OPTIONAL_FIELDS).fullmatch
 # Size of the cache of headers. They come from peers, so it is bounded; when full, it is cleared.
 REMEMBERED_HEADS = 4096
 
@@ -253,7 +220,7 @@ class MbReceiver:
             return False
         message_id, parent_id, timeout = found.group(2, 3, 4)
         # Left to the strict path, which knows the text of the refusal.
-        if timeout and (known.action != REQUEST or not is_timeout(timeout, self._limits)):
+        if timeout and (known.action != REQUEST or not header.is_timeout(timeout, self._limits)):
             return False
         self._rows.add(known, message_id, parent_id, int(timeout) if timeout else None, data[newline + 1 : end])
         return True
@@ -282,13 +249,13 @@ class MbReceiver:
 
     def _take_strictly(self, message: bytes) -> None:
         # Every event that is not a row is preceded by the rows before it: order is kept.
-        found = read_message(message, self._limits)
+        found = header.read_message(message, self._limits)
         if isinstance(found, MbRefused):
             self._take_rows()
             self._events.append(found)
             return
         head, payload = found
-        if head.action == SUBSCRIBE or is_system(head.topic):
+        if head.action == header.SUBSCRIBE or is_system(head.topic):
             self._take_rows()
             self._events.append(_system_event(head, payload))
         else:
@@ -329,10 +296,10 @@ class MbReceiver:
 
 def _system_event(head: MbHeader, payload: bytes) -> SystemCall | HeartbeatAnswer:
     # `subscribe:{pattern}` is short for a request to `system.topic.subscribe`.
-    if head.action == SUBSCRIBE:
-        payload, head = subscribe_payload(head.topic, payload), as_request(head)
+    if head.action == header.SUBSCRIBE:
+        payload, head = subscribe_payload(head.topic, payload), header.as_request(head)
     call = read_call(head, payload)
     # A response answers our heartbeat; a request on the same topic is a call like any other, and is answered.
-    if head.action == RESPONSE and isinstance(call, Heartbeat):
+    if head.action == header.RESPONSE and isinstance(call, Heartbeat):
         return HeartbeatAnswer(head, payload)
     return SystemCall(head, call, payload, isinstance(call, ReadMetrics) and read_show_all(payload))

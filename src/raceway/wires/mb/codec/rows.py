@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from raceway.model.envelope import MB, Batch
+from raceway.model.envelope import MB, Batch, agreed
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.wires.mb.codec.header import ID_LENGTH, PUBLISH, REQUEST, RESPONSE, is_message_id
 
@@ -90,8 +90,13 @@ class Rows:
             yield self._only()
             return
         first = 0
-        for action, run in self._runs():
-            end = first + run
+        known = self.known
+        # Fast path: a publisher's messages all have the same header.
+        if known.count(known[0]) == len(known):
+            yield _INTENTS[known[0].action](self._batch(0, len(known)))
+            return
+        for action, run in groupby([row.action for row in known]):
+            end = first + sum(1 for _ in run)
             yield _INTENTS[action](self._batch(first, end))
             first = end
 
@@ -109,16 +114,6 @@ class Rows:
             batch.timeout_ms = [self.timeouts[0]]
         return _INTENTS[known.action](batch)
 
-    def _runs(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the actions in order, each with the number of consecutive rows that have it."""
-        known, count = self.known, len(self.known)
-        # Fast path: a publisher's messages all have the same header.
-        if known.count(known[0]) == count:
-            yield known[0].action, count
-            return
-        for action, run in groupby([row.action for row in known]):
-            yield action, sum(1 for _ in run)
-
     def _batch(self, first: int, end: int) -> Batch:
         known = self.known[first:end]
         count = end - first
@@ -126,8 +121,8 @@ class Rows:
         version: bytes | list[bytes] = known[0].version
         # A column that is one value for all rows saves memory and, in the journal, disk.
         if known.count(known[0]) != count:
-            topic = _same_or_all([row.topic for row in known])
-            version = _same_or_all([row.version for row in known])
+            topic = agreed([row.topic for row in known])
+            version = agreed([row.version for row in known])
         batch = Batch(
             count, wire=MB, kind=known[0].action, topic=topic, version=version, payload=self.payloads[first:end]
         )
@@ -148,10 +143,6 @@ class Rows:
         if self.timeouts:
             timeouts = [self.timeouts.get(row) for row in rows]
             batch.timeout_ms = timeouts if timeouts.count(None) < len(timeouts) else None
-
-
-def _same_or_all(column: list[bytes]) -> bytes | list[bytes]:
-    return column[0] if column.count(column[0]) == len(column) else column
 
 
 def last_shape(rows: Rows) -> FrameShape:

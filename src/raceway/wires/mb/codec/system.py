@@ -36,7 +36,10 @@ def _reply_body(head: MbHeader, outcome: PeerOutcome, show_all: bool) -> bytes:
         case Peers():
             return encode_json({"services": _services(outcome)})
         case SubscriptionList():
-            return encode_json({"subscriptions": _subscriptions(outcome)})
+            rows = [
+                {"action": row.kind, "topic": row.pattern} | _priority(row.kind, row.priority) for row in outcome.rows
+            ]
+            return encode_json({"subscriptions": rows})
         case Patterns():
             # Two calls with the same content under different member names.
             name = "topics" if head.topic.lower() == b"system.topic.list" else "subscriptions"
@@ -57,12 +60,6 @@ def _services(peers: Peers) -> list[dict[str, str]]:
             "lastHeartbeat": iso_time(row.heard_us),
         }
         for row in peers.rows
-    ]
-
-
-def _subscriptions(subscriptions: SubscriptionList) -> list[dict[str, Any]]:
-    return [
-        {"action": row.kind, "topic": row.pattern} | _priority(row.kind, row.priority) for row in subscriptions.rows
     ]
 
 

@@ -11,13 +11,14 @@ from raceway.broker.peers import Encoder, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.model.envelope import MB, Batch
+from raceway.model.failure import maybe_failure_code
 from raceway.model.intents.peers import Audit
 from raceway.net.connection import Connection
 from raceway.net.ids import random_id
-from raceway.wires.mb.codec import audit as mb_audit
-from raceway.wires.mb.codec import receiver as mb
-from raceway.wires.mb.codec import system as mb_system
-from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbRefused
+from raceway.wires.mb.codec import audit, system
+from raceway.wires.mb.codec import encode as mb
+from raceway.wires.mb.codec.encode import Frame
+from raceway.wires.mb.codec.header import MbHeader, MbRefused
 from raceway.wires.mb.codec.topics import is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
@@ -105,7 +106,7 @@ class MbPeer(LivePeer):
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         payload = batch.item("payload", row)
         failure = batch.item("error", row)
-        if failure is not None and batch.item("wire", row) != MB and mb.maybe_failure_code(payload) is None:
+        if failure is not None and batch.item("wire", row) != MB and maybe_failure_code(payload) is None:
             payload = mb.failure_payload(failure, payload, self._runtime.clock_us())
         told = (request.sent, request.version or FOREIGN_VERSION, request.message_id, payload)
         self._connection.write(mb.answer(*told, self.frame))
@@ -120,11 +121,11 @@ class MbPeer(LivePeer):
 
     def announce(self, topic: str, payload: bytes) -> None:
         if self._may_add():
-            self._connection.write(mb_audit.system_message(payload, self.frame))
+            self._connection.write(audit.system_message(payload, self.frame))
 
     def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
         if self._may_add():
-            self.say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
+            self.say(lambda frame: system.log_record(level, message, time_us, extra, frame))
 
     def _may_add(self) -> bool:
         """Return whether a system message may be written. A full peer misses it, which is counted."""
@@ -154,7 +155,7 @@ class MbPeer(LivePeer):
             head = MbHeader(
                 *(batch.item(n, row) for n in ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms"))
             )
-            self.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
+            self.audit(audit.audit_received(head, batch.item("payload", row), self.id, now))
 
     def audit_sent(self, message: bytes) -> None:
         """Write the audit record of an unframed message that was sent to this peer."""
@@ -163,7 +164,7 @@ class MbPeer(LivePeer):
         head = MbHeader(action or b"", topic or b"", version or b"", message_id)
         original = self._door.view.unmasked(head.message_id) if head.message_id is not None else None
         masked = original if original != head.message_id and head.action != b"response" else None
-        self.audit(mb_audit.audit_sent(head, payload, self.id, self._runtime.clock_us(), masked))
+        self.audit(audit.audit_sent(head, payload, self.id, self._runtime.clock_us(), masked))
 
     def audit(self, record: bytes) -> None:
         self._door.perform(self, Audit(record))

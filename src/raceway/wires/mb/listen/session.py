@@ -16,15 +16,16 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Encoder
 from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.model.envelope import MB, Batch, Column
+from raceway.model.failure import maybe_failure_code
 from raceway.model.intents.batches import Publish, Request, Respond, Taken
 from raceway.model.intents.kinds import Done, Outcome
 from raceway.model.intents.peers import PeerOutcome
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
-from raceway.wires.mb.codec import audit as mb_audit
-from raceway.wires.mb.codec import receiver as mb
-from raceway.wires.mb.codec import system as mb_system
-from raceway.wires.mb.codec.receiver import Frame, MbHeader, MbLimits, MbRefused
+from raceway.wires.mb.codec import audit, system
+from raceway.wires.mb.codec import encode as mb
+from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused
+from raceway.wires.mb.codec.receiver import HeartbeatAnswer, Oversized, SystemCall
 from raceway.wires.mb.listen.peer import MbPeer, bare
 from raceway.wires.mb.listen.rates import RateLimits
 from raceway.wires.mb.settings import MbWire
@@ -53,7 +54,7 @@ class MbSession(Connection):
         self,
         gate: MbGate,
         transport: asyncio.Transport,
-        frame: Frame,
+        frame: mb.Frame,
         encoder: Encoder,
         close: Callable[[], None],
         pending: Callable[[], int],
@@ -70,10 +71,11 @@ class MbSession(Connection):
             Publish: self._perform,
             Request: self._perform,
             Respond: self._respond,
-            mb.SystemCall: self._call,
-            mb.HeartbeatAnswer: self._heartbeat_answer,
+            SystemCall: self._call,
+            # The idle timer was reset by receiving it.
+            HeartbeatAnswer: self._audit,
             MbRefused: lambda event: self.when_answered(partial(self._refuse, event)),
-            mb.Oversized: self._oversized,
+            Oversized: self._oversized,
         }
 
     def start(self) -> None:
@@ -122,7 +124,7 @@ class MbSession(Connection):
         self.peer.reply(mb.refusal_of(error, None), None)
         super().refuse_unfinished(error)
 
-    def _oversized(self, event: mb.Oversized) -> None:
+    def _oversized(self, event: Oversized) -> None:
         """Close without an error reply: after an oversized frame the start of the next one is unknown."""
         self.count_error()
         self.when_answered(self._end_oversized)
@@ -135,7 +137,7 @@ class MbSession(Connection):
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
-        failures = [mb.maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]  # a list
+        failures = [maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]  # a list
         if any(failures):
             batch.error = failures
         self._perform(intent)
@@ -154,7 +156,7 @@ class MbSession(Connection):
         self.note_asked()
         self._door.perform(self.peer, intent, reply.answered, reply.committed if waits else None)
 
-    def _call(self, event: mb.SystemCall) -> None:
+    def _call(self, event: SystemCall) -> None:
         self._audit(event)
         call = event.call
         self.note_asked()
@@ -163,7 +165,7 @@ class MbSession(Connection):
         else:
             self._door.perform(self.peer, call, partial(self._called, event))
 
-    def _called(self, event: mb.SystemCall, outcome: PeerOutcome | MbRefused | RacewayError) -> None:
+    def _called(self, event: SystemCall, outcome: PeerOutcome | MbRefused | RacewayError) -> None:
         if not self.open:
             return
         if isinstance(outcome, RacewayError):
@@ -171,17 +173,13 @@ class MbSession(Connection):
         if isinstance(outcome, MbRefused):
             self._refuse(outcome)
         else:
-            self.peer.say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
+            self.peer.say(lambda frame: system.system_reply(event.head, outcome, frame, event.show_all))
         self.note_answered()
 
-    def _heartbeat_answer(self, event: mb.HeartbeatAnswer) -> None:
-        """Audit the answer to a heartbeat. The idle timer was reset by receiving it."""
-        self._audit(event)
-
-    def _audit(self, event: mb.SystemCall | mb.HeartbeatAnswer) -> None:
+    def _audit(self, event: SystemCall | HeartbeatAnswer) -> None:
         if self.runtime.audited:
             now = self.runtime.clock_us()
-            self.peer.audit(mb_audit.audit_received(event.head, event.payload, self.id, now))
+            self.peer.audit(audit.audit_received(event.head, event.payload, self.id, now))
 
     def _admitted(self, batch: Batch) -> Batch:
         """Return the rows within the rate limits; refuse the others one by one."""

@@ -14,16 +14,8 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from picows import (
-    WSCloseCode,
-    WSFrame,
-    WSListener,
-    WSMsgType,
-    WSTransport,
-    WSUpgradeRequest,
-    WSUpgradeResponse,
-    WSUpgradeResponseWithListener,
-)
+import picows
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from raceway.config import is_loopback
 from raceway.model.text import is_utf8
@@ -41,25 +33,23 @@ MANY_MESSAGES = 64
 _DATA = (WSMsgType.TEXT, WSMsgType.BINARY)
 
 
-def answer_upgrade(gate: MbGate, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+def answer_upgrade(gate: MbGate, request: picows.WSUpgradeRequest) -> picows.WSUpgradeResponseWithListener:
     """Answer the opening handshake: accept any path, echo the first subprotocol, refuse pages of other sites."""
     # RFC 6455, 10.2: browsers send Origin, so that a server can refuse pages it does not serve.
     origin = request.headers.get("Origin")
     if origin is not None and not is_admitted(origin, gate.settings.origins):
         gate.runtime.counts["connection.failed"] += 1
-        body = b"origin not allowed; add it to listen.mb.origins\n"
-        return WSUpgradeResponseWithListener(
-            WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, body), None
-        )  # fmt: skip
+        return _refusal(HTTPStatus.FORBIDDEN, b"origin not allowed; add it to listen.mb.origins\n")
     if not gate.has_room():
-        body = b"too many connections\n"
-        return WSUpgradeResponseWithListener(
-            WSUpgradeResponse.create_error_response(HTTPStatus.SERVICE_UNAVAILABLE, body), None
-        )  # fmt: skip
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, b"too many connections\n")
     # RFC 6455, 4.2.2: the server may select one of the offered subprotocols. Browsers fail without a selection.
     offered = request.headers.get("Sec-WebSocket-Protocol")
     extra = {"Sec-WebSocket-Protocol": offered.split(",")[0].strip()} if offered else None
-    return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), MbWebSocket(gate))
+    return picows.WSUpgradeResponseWithListener(picows.WSUpgradeResponse.create_101_response(extra), MbWebSocket(gate))
+
+
+def _refusal(status: HTTPStatus, body: bytes) -> picows.WSUpgradeResponseWithListener:
+    return picows.WSUpgradeResponseWithListener(picows.WSUpgradeResponse.create_error_response(status, body), None)
 
 
 def is_admitted(origin: str, origins: tuple[str, ...]) -> bool:

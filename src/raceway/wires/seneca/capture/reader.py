@@ -21,17 +21,21 @@ from msgspec import Raw
 
 from raceway import config
 from raceway.errors import PatternTextError, PeerError
-from raceway.model.document import DocumentError
+from raceway.model.document import DocumentError, Members, read_members
 from raceway.model.envelope import RESPONSE, Batch, encode_json
 from raceway.wires.captures.batches import bronze_columns
 from raceway.wires.captures.form import Form
 from raceway.wires.captures.lines import split_lines
 from raceway.wires.captures.parsed import Borders, CaptureFault, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, ListenerReply, Members, NotACall
-from raceway.wires.seneca.codec.meta import reply_meta
+from raceway.wires.seneca.codec.call import Call, Dialect, batch_of
+from raceway.wires.seneca.codec.failure import failure_of
+from raceway.wires.seneca.codec.line import LineRefused, read_line
+from raceway.wires.seneca.codec.outgoing import ListenerReply, maybe_reply_meta, read_answer_line, read_http_answer
+from raceway.wires.seneca.codec.pattern_text import parse_pattern
 from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
+from raceway.wires.seneca.codec.request import NotACall, read_http, too_large
+from raceway.wires.seneca.codec.rows import ReplyRow, answer_batch
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.settings import SenecaWire
 
@@ -60,13 +64,7 @@ def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
             batches.append(found)
         else:
             refused.append((number, found))
-    return Parsed(np.array(rows, np.int64), bronze_columns(_joined(batches)), _refusals(refused))
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    """Join batches of one row each."""
-    names = {name for batch in batches for name in batch.__dict__ if name != "count"}
-    return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
+    return Parsed(np.array(rows, np.int64), bronze_columns(Batch.joined(batches)), _refusals(refused))
 
 
 def _refusals(refused: list[tuple[int, CaptureFault]]) -> Refusals:
@@ -85,13 +83,13 @@ def _refusals(refused: list[tuple[int, CaptureFault]]) -> Refusals:
 def read(line: bytes, limit: int) -> Batch | CaptureFault:
     """Return the row of a line, or why it is refused."""
     if len(line) > limit:
-        return _fault(codec.too_large(limit))
+        return _fault(too_large(limit))
     try:
-        document = codec.read_members(line)
+        document = read_members(line)
         reply = _maybe_reply(line, document)
         if reply is not None:
             return _answer(line, reply)
-        found = codec.read_line(line, fresh_id) if _WRAPPED in document else codec.read_http({}, line, fresh_id)
+        found = read_line(line, fresh_id) if _WRAPPED in document else read_http({}, line, fresh_id)
     except DocumentError as error:
         return CaptureFault(error.seneca_code, error.reason)
     if isinstance(found, NotACall):
@@ -103,11 +101,11 @@ def read(line: bytes, limit: int) -> Batch | CaptureFault:
 
 def _maybe_reply(line: bytes, document: Members) -> ListenerReply | None:
     """Return the answer in a line; None if it is a call."""
-    if _WRAPPED not in document and "meta$" in document:
-        told, _ = reply_meta.read(document["meta$"])
-        if told.end is not None and (told.mi or told.tx):
-            return codec.read_http_answer(Dialect.WEB, 200, {}, line)
-    return codec.read_answer_line(line)
+    if _WRAPPED not in document:
+        told = maybe_reply_meta(document)
+        if told is not None and told.end is not None and (told.mi or told.tx):
+            return read_http_answer(Dialect.WEB, 200, {}, line)
+    return read_answer_line(line)
 
 
 def _fault(refused: NotACall) -> CaptureFault:
@@ -118,7 +116,7 @@ def _fault(refused: NotACall) -> CaptureFault:
 def _line_fault(refused: LineRefused, document: Members) -> CaptureFault:
     """Return the fault that the sender would be told. If it wants no answer, the line is read again as if it did."""
     if refused.line is None:
-        again = codec.read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
+        again = read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
         assert isinstance(again, LineRefused)
         assert again.line is not None
         refused = again
@@ -130,9 +128,9 @@ def _line_fault(refused: LineRefused, document: Members) -> CaptureFault:
 def _call(call: Call) -> Batch | CaptureFault:
     """Return the row of a call, or why it is refused."""
     try:
-        return codec.batch_of(call, _topic(call).encode())
+        return batch_of(call, _topic(call).encode())
     except PeerError as error:
-        failure = codec.failure_of(error, call.members)
+        failure = failure_of(error, call.members)
         return CaptureFault(failure.code, failure.message)
 
 
@@ -145,14 +143,14 @@ def _topic(call: Call) -> str:
     if topic is not None or call.pattern is None:
         return topic or ""
     try:
-        return Pin.of(codec.parse_pattern(call.pattern)).topic_for(call.look)
+        return Pin.of(parse_pattern(call.pattern)).topic_for(call.look)
     except (PatternTextError, PeerError):
         return ""
 
 
 def _answer(line: bytes, reply: ListenerReply) -> Batch:
     """Return the row of an answer, which names its request by id only. Several answers in one document stay one row."""
-    batch = codec.answer_batch([codec.ReplyRow(reply, (reply.mid or "").encode(), lambda: reply.hops)])
+    batch = answer_batch([ReplyRow(reply, (reply.mid or "").encode(), lambda: reply.hops)])
     batch.complete()
     batch.kind, batch.topic = RESPONSE, b""
     batch.message_id = None if reply.mid is None else reply.mid.encode()

@@ -20,20 +20,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from raceway.errors import RemoteError
+from raceway.model.document import raw_members, raw_of
 from raceway.model.envelope import encode_json
 from raceway.net.client.chain import handling
 from raceway.wires.seneca.client.flow import Hops, Working, decoded, now_ms, working
-from raceway.wires.seneca.codec.hub import (
-    Call,
-    CallFailure,
-    Outcome,
-    Result,
-    Stamp,
-    not_found,
-    pattern_of,
-    raw_members,
-    raw_of,
-)
+from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.failure import CallFailure, not_found
+from raceway.wires.seneca.codec.pattern_text import pattern_of
 from raceway.wires.seneca.codec.patterns import PatternRouter, canonical_text
 
 log = logging.getLogger("raceway.client")

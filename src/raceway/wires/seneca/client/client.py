@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from raceway.errors import NameInvalidError, RemoteError, RequestTimeoutError
+from raceway.model.document import Members, raw_members
 from raceway.net.client.address import Address
 from raceway.net.client.client import Client
 from raceway.net.client.messages import Payload, encode_payload, parts
@@ -33,8 +34,9 @@ from raceway.wires.seneca.client.flow import Hops, begin_request, decoded, end_r
 from raceway.wires.seneca.client.host import SenecaHost
 from raceway.wires.seneca.client.returns import ReturnListener
 from raceway.wires.seneca.client.ways import find_way
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import ListenerReply, Members, Outgoing, Stamp
+from raceway.wires.seneca.codec.answer import Stamp
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_hops
+from raceway.wires.seneca.codec.pattern_text import parse_pattern, pattern_of
 from raceway.wires.seneca.codec.patterns import canonical_text
 from raceway.wires.seneca.ids import instance_id
 
@@ -257,14 +259,14 @@ class SenecaClient(Client):
 def _members(message: str | Mapping[str, Any], data: Mapping[str, Any] | None) -> tuple[Members, str | None]:
     """The members of the message, without those ending in `$` (they are Seneca's own), and its pattern, if given."""
     if isinstance(message, str):
-        found = codec.parse_pattern(message)
+        found = parse_pattern(message)
         if not found:
             raise NameInvalidError(message, "a pattern has at least one key, as in role:math,cmd:sum")
-        pattern = canonical_text(codec.pattern_of(found))
+        pattern = canonical_text(pattern_of(found))
     else:
         found, pattern = dict(message), None
     whole = {**(data or {}), **found}
-    return codec.raw_members({key: value for key, value in whole.items() if not key.endswith("$")}), pattern
+    return raw_members({key: value for key, value in whole.items() if not key.endswith("$")}), pattern
 
 
 def _document(payload: Payload) -> dict[str, Any]:
@@ -285,7 +287,7 @@ def _trk_of(outgoing: Outgoing, reply: ListenerReply) -> Hops | None:
     if reply.rid is None or reply.received_ms is None or reply.answered_ms is None:
         return reply.hops
     stamp = Stamp(reply.rid, reply.received_ms, reply.answered_ms)
-    return codec.filled_hops(outgoing.hops, outgoing.sid, outgoing.mid, reply, stamp)
+    return filled_hops(outgoing.hops, outgoing.sid, outgoing.mid, reply, stamp)
 
 
 def _answer_of(reply: ListenerReply, trk: Hops, custom: Mapping[str, Any] | None) -> Answer:

@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
+from raceway.model.document import Members, raw_members
 from raceway.model.envelope import Hop
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, Members, Outgoing
+from raceway.wires.seneca.codec import trk
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.outgoing import Outgoing
 from raceway.wires.seneca.ids import fresh_id
 
 Hops = tuple[Hop, ...]
@@ -32,7 +34,7 @@ class Working:
     def __init__(self, call: Call, sid: str) -> None:
         self.call, self.sid = call, sid
         self.received_ms = now_ms()
-        self.hops: Hops = codec.received(call.hops, call.sid, call.mid, sid, self.received_ms)
+        self.hops: Hops = trk.received(call.hops, call.sid, call.mid, sid, self.received_ms)
         self.custom: dict[str, Any] = decoded(call.custom)
         # In order of sending; each is replaced when its answer comes.
         self._children: list[Hops] = []
@@ -48,7 +50,7 @@ class Working:
 
     def answered(self, at_ms: int) -> Hops:
         """The `trk` of the answer."""
-        return codec.with_children(codec.answered(self.hops, self.call.mid, at_ms), self._children)
+        return trk.with_children(trk.answered(self.hops, self.call.mid, at_ms), self._children)
 
 
 # The message being handled in this context, if any.
@@ -63,25 +65,16 @@ def begin_request(sid: str, members: Members, custom: dict[str, Any] | None, **m
     """Build a request, and return it with its number among the requests of the message being handled."""
     cause = working.get()
     mid, sent_ms = fresh_id(), now_ms()
-    hops = codec.started(cause.hops if cause else (), sid, mid, sent_ms)
+    hops = trk.started(cause.hops if cause else (), sid, mid, sent_ms)
     inherited = (cause.custom if cause else {}) | (custom or {})
     cid = cause.call.cid if cause else fresh_id()
-    outgoing = Outgoing(
-        mid=mid,
-        cid=cid,
-        sid=sid,
-        members=members,
-        custom=codec.raw_members(inherited),
-        hops=hops,
-        sent_ms=sent_ms,
-        **meta,
-    )
+    outgoing = Outgoing(mid, cid, sid, members, custom=raw_members(inherited), hops=hops, sent_ms=sent_ms, **meta)
     return outgoing, cause.start(hops) if cause else 0
 
 
 def end_request(outgoing: Outgoing, number: int, hops: Hops | None) -> Hops:
     """Return the `trk` of an answer with the time of receipt. `hops` is None if the answer has no `trk`."""
-    closed = codec.closed(outgoing.hops if hops is None else hops, outgoing.mid, now_ms())
+    closed = trk.closed(outgoing.hops if hops is None else hops, outgoing.mid, now_ms())
     cause = working.get()
     if cause is not None:
         cause.note(number, closed)

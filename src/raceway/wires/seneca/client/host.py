@@ -11,16 +11,13 @@ from typing import Self
 
 from raceway.net.client.client import Resource
 from raceway.net.codec.http_stream import HttpCall
+from raceway.wires.seneca.client import http_door
 from raceway.wires.seneca.client.actions import Performer
-from raceway.wires.seneca.client.http_door import (
-    DOCUMENT_LIMIT,
-    NOT_FOUND,
-    HttpConnection,
-    HttpListener,
-    ListenerConnection,
-)
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Call, CallFailure, LineReceiver, LineRefused, NotACall
+from raceway.wires.seneca.codec.answer import accepted_http, answer_http, answer_line, refusal_http
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.failure import CallFailure
+from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line
+from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 
 ACT = b"/act"
@@ -32,14 +29,14 @@ class SenecaHost(Resource):
     def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._performer = performer
         self._closing = closing
-        self._doors = HttpListener()
+        self._doors = http_door.HttpListener()
         # Set by `listen`: `http://…/act`, and `tcp://…` if TCP lines are served.
         self.url = self.tcp_url = ""
 
     async def listen(self, host: str, port: int, tcp_port: int | None = None) -> Self:
         """Listen; port 0 selects a free one. Raises ConfigError if a port cannot be bound."""
         doors, performer = self._doors, self._performer
-        self.url = f"http://{await doors.open(host, port, lambda: _ActConnection(doors, performer))}/act"
+        self.url = f"http://{await doors.open(host, port, lambda: http_door.HttpConnection(doors, self._take))}/act"
         if tcp_port is not None:
             self.tcp_url = f"tcp://{await doors.open(host, tcp_port, lambda: _LineConnection(doors, performer))}"
         return self
@@ -51,38 +48,32 @@ class SenecaHost(Resource):
             await closing()
         await self._doors.close()
 
-
-class _ActConnection(HttpConnection):
-    def __init__(self, doors: HttpListener, performer: Performer) -> None:
-        super().__init__(doors)
-        self._performer = performer
-
-    def take(self, request: HttpCall, place: list[bytes]) -> None:
+    def _take(self, connection: http_door.HttpConnection, request: HttpCall, place: list[bytes]) -> None:
         if request.path != ACT:
-            self.finish(place, NOT_FOUND)
+            connection.finish(place, http_door.NOT_FOUND)
             return
-        call = codec.read_http(request.headers, request.body, fresh_id, request.query)
+        call = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(call, NotACall):
-            self.finish(place, codec.refusal_http(call))
+            connection.finish(place, refusal_http(call))
         else:
-            self.start(self._perform(place, call))
+            connection.start(self._perform(connection, place, call))
 
-    async def _perform(self, place: list[bytes], call: Call) -> None:
+    async def _perform(self, connection: http_door.HttpConnection, place: list[bytes], call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
         # A sender that expects no result is still told of a failure, so that it can retry.
         accepted = not call.sync and not isinstance(outcome, CallFailure)
-        self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
+        connection.finish(place, accepted_http(call, stamp) if accepted else answer_http(call, outcome, stamp))
 
 
-class _LineConnection(ListenerConnection):
-    def __init__(self, doors: HttpListener, performer: Performer) -> None:
+class _LineConnection(http_door.ListenerConnection):
+    def __init__(self, doors: http_door.HttpListener, performer: Performer) -> None:
         super().__init__(doors)
         self._performer = performer
-        self._lines = LineReceiver(DOCUMENT_LIMIT)
+        self._lines = LineReceiver(http_door.DOCUMENT_LIMIT)
 
     def data_received(self, data: bytes) -> None:
         for line in self._lines.receive_data(data):
-            call = codec.read_line(line, fresh_id)
+            call = read_line(line, fresh_id)
             if isinstance(call, LineRefused):
                 self.write(call.line or b"")
                 if call.close:
@@ -95,6 +86,6 @@ class _LineConnection(ListenerConnection):
 
     async def _perform(self, call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
-        line = codec.answer_line(call, outcome, stamp)
+        line = answer_line(call, outcome, stamp)
         if line is not None:
             self.write(line)

@@ -6,7 +6,6 @@ Responses leave in the order of their requests (RFC 9112, 9.3.2), whichever is r
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -14,7 +13,8 @@ from typing import cast
 from raceway.errors import ConfigError
 from raceway.model.addresses import host_port
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
-from raceway.wires.seneca.codec.hub import HttpAnswer, NotACall, http_bytes, refusal_http, too_large
+from raceway.wires.seneca.codec.answer import HttpAnswer, http_bytes, refusal_http
+from raceway.wires.seneca.codec.request import NotACall, too_large
 
 # Largest request body, and largest line. Seneca documents are small; the limit only bounds memory.
 DOCUMENT_LIMIT = 8 * 1024 * 1024
@@ -113,10 +113,12 @@ class ListenerConnection(asyncio.Protocol):
 
 
 class HttpConnection(ListenerConnection):
-    """An HTTP/1.1 connection. Subclasses implement `take`, which calls `finish` with the answer, now or later."""
+    """An HTTP/1.1 connection. `take` gets each request and its place; it calls `finish` with place and answer, now or
+    later."""
 
-    def __init__(self, doors: HttpListener) -> None:
+    def __init__(self, doors: HttpListener, take: Callable[[HttpConnection, HttpCall, list[bytes]], None]) -> None:
         super().__init__(doors)
+        self._take = take
         self._reader = RequestReader(DOCUMENT_LIMIT)
         # One list per request, in order of arrival; filled when the answer is ready.
         self._order: deque[list[bytes]] = deque()
@@ -140,13 +142,9 @@ class HttpConnection(ListenerConnection):
                 self._lingers = True
                 self.finish(place, refusal_http(_refused(found)))
             else:
-                self.take(found, place)
+                self._take(self, found, place)
             if self._ending:
                 return
-
-    @abstractmethod
-    def take(self, request: HttpCall, place: list[bytes]) -> None:
-        """Handle a request; pass `place` to `finish` with its answer."""
 
     def finish(self, place: list[bytes], answer: HttpAnswer) -> None:
         """Answer the request that `place` stands for."""

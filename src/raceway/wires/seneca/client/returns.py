@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from raceway.errors import ConfigError, MalformedError
 from raceway.net.codec.http_stream import HttpCall
 from raceway.wires.seneca.client.http_door import NOT_FOUND, HttpConnection, HttpListener
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import HttpAnswer, ListenerReply, NotACall
+from raceway.wires.seneca.codec.answer import HttpAnswer, refusal_http
+from raceway.wires.seneca.codec.outgoing import ListenerReply, read_returned
+from raceway.wires.seneca.codec.request import NotACall
 
 TAKEN = HttpAnswer(200, b"content-type: application/json\r\n", b"{}")
 # Number of answered ids to remember: repeats of their answers are not errors.
@@ -35,7 +36,7 @@ class ReturnListener:
 
     async def open(self) -> None:
         """Listen. Raises ConfigError if the port cannot be bound."""
-        place = await self._doors.open(self._host, self._port, lambda: _ReturnConnection(self._doors, self))
+        place = await self._doors.open(self._host, self._port, lambda: HttpConnection(self._doors, self._take))
         self.url = f"http://{place}{self._path}"
 
     async def close(self) -> None:
@@ -49,33 +50,24 @@ class ReturnListener:
     def forget(self, call_id: str) -> None:
         self._waiting.pop(call_id, None)
 
-    def take(self, request: HttpCall) -> HttpAnswer:
+    def _take(self, connection: HttpConnection, request: HttpCall, place: list[bytes]) -> None:
+        connection.finish(place, self._answer(request))
+
+    def _answer(self, request: HttpCall) -> HttpAnswer:
         """Deliver an answer to its call; return the HTTP response."""
         if request.path != self._path.encode():
             return NOT_FOUND
         try:
-            reply = codec.read_returned(request.body)
+            reply = read_returned(request.body)
         except MalformedError as error:
-            return codec.refusal_http(NotACall(400, "invalid_message", str(error)))
+            return refusal_http(NotACall(400, "invalid_message", str(error)))
         call_id = f"{reply.mid}/{reply.cid}"
         waiting = self._waiting.pop(call_id, None)
         if waiting is None:
             return TAKEN if call_id in self._known else NOT_FOUND
-        self._remember(call_id)
-        if not waiting.done():
-            waiting.set_result(reply)
-        return TAKEN
-
-    def _remember(self, call_id: str) -> None:
         self._known[call_id] = None
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-
-
-class _ReturnConnection(HttpConnection):
-    def __init__(self, doors: HttpListener, returns: ReturnListener) -> None:
-        super().__init__(doors)
-        self._returns = returns
-
-    def take(self, request: HttpCall, place: list[bytes]) -> None:
-        self.finish(place, self._returns.take(request))
+        if not waiting.done():
+            waiting.set_result(reply)
+        return TAKEN

@@ -5,49 +5,32 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
+from raceway.errors import ConfigError, ConnectionLostError, MalformedError
+from raceway.model.document import raw_members
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, OneAnswer
 from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, ListenerReply, Outgoing
+from raceway.wires.seneca.codec import outgoing as codec
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.line import LineReceiver
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, call_http, call_line
 from raceway.wires.seneca.ids import fresh_id
 
 # Largest HTTP body of an answer.
 ANSWER_LIMIT = 64 * 1024 * 1024
 TICK_S = 0.05
-PING = codec.raw_members({"role": "seneca", "cmd": "ping"})
+PING = raw_members({"role": "seneca", "cmd": "ping"})
 # Values of `Options.dialect` for each transport.
 HTTP_DIALECTS = {"S": Dialect.SEED, "W": Dialect.WEB, "L": Dialect.LEGACY, "any": Dialect.ANY}
 LINE_DIALECTS = {"S": Dialect.SEED_LINE, "T": Dialect.TCP}
 
 
-class Way(Protocol):
-    """A transport and a dialect."""
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def check(self) -> None:
-        """Return if the peer answers. Raises ConnectionLostError, RequestTimeoutError."""
-        ...
-
-    async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
-        ...
-
-    async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        """Send a message without expecting a result; the reply may be a refusal. Raises as `call`."""
-        ...
-
-
-def find_way(address: Address, options: Options) -> Way:
+def find_way(address: Address, options: Options) -> Http | LineCalls:
     """The transport for a URL and a dialect. Raises ConfigError if they do not go together."""
     over_tcp = address.scheme == "seneca+tcp"
     known = LINE_DIALECTS if over_tcp else HTTP_DIALECTS
@@ -60,7 +43,7 @@ def find_way(address: Address, options: Options) -> Way:
 
 
 class Http:
-    """Calls over HTTP."""
+    """Calls over HTTP. `check` returns if the peer answers; raises ConnectionLostError, RequestTimeoutError."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._pool = ClientHttpPool(address, options, ANSWER_LIMIT)
@@ -71,19 +54,12 @@ class Http:
         self.close = self._pool.close
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        request = codec.http_request_bytes(codec.call_http(self._dialect, outgoing), self._host, self._path)
+        """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
+        request = call_http(self._dialect, outgoing).to_bytes(self._host, self._path)
         response = await self._pool.call(request, outgoing.pattern or "", timeout_s)
         return codec.read_http_answer(self._dialect, response.status, response.headers, response.body)
 
     send = call
-
-
-class _LineAnswer(OneAnswer[ListenerReply]):
-    __slots__ = ()
-
-    def maybe_refusal(self, answer: ListenerReply) -> RemoteError | None:
-        """None: a failure is a Reply with details that an exception would lose."""
-        return None
 
 
 class LineCalls:
@@ -110,21 +86,20 @@ class LineCalls:
         await self.call(Outgoing(fresh_id(), fresh_id(), "", PING), self._patience_s)
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
-        link = await self._ready_link()
-        answer = _LineAnswer(outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s)
+        """Send a message and wait for its reply. Raises as over HTTP."""
+        link = await self._keeper.ready_link()
+        # A failure is a reply with details that an exception would lose, so no answer is a refusal.
+        answer: OneAnswer[ListenerReply] = OneAnswer(
+            outgoing.pattern or "", asyncio.get_running_loop().time() + timeout_s
+        )
         self._calls.add(outgoing.id.encode(), answer)
-        link.send(codec.call_line(self._dialect, outgoing))
+        link.send(call_line(self._dialect, outgoing))
         return await answer.result()
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         """Send without confirmation: returns when the message was handed to the connection."""
-        (await self._ready_link()).send(codec.call_line(self._dialect, outgoing))
+        (await self._keeper.ready_link()).send(call_line(self._dialect, outgoing))
         return ListenerReply(accepted=True)
-
-    async def _ready_link(self) -> Link:
-        link = await self._keeper.link()
-        await link.drain()
-        return link
 
     def _tick(self) -> None:
         self._ticking = asyncio.get_running_loop().call_later(TICK_S, self._tick)

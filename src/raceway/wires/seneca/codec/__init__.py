@@ -1,6 +1,5 @@
 """Seneca from bytes to rows and back.
 
-hub       the names that others import
 request, line, call    HTTP requests; TCP lines; one call whatever its dialect
 answer, outgoing, failure   answers; the caller's side; errors
 meta, custom, trk      what a message says of itself

@@ -12,6 +12,7 @@ An L client drops a response that does not repeat its id and origin exactly, and
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +25,7 @@ from raceway.wires.seneca.codec.request import NotACall
 from raceway.wires.seneca.codec.trk import Hops, completed
 
 # `version` is W's protocol version and `-` its default tag: both as npm's `seneca` 3.x writes them.
-WEB_VERSION, NO_TAG = "0.1.0", "-"
+WEB_FIELDS = {"tag": "-", "version": "0.1.0"}
 JSON_LINE = b"content-type: application/json\r\n"
 NULL = b"null"
 
@@ -96,9 +97,12 @@ def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
     status = outcome.status if isinstance(outcome, CallFailure) else 200
     # Never `meta$` in L: its client hands every member of the body to the caller as data.
     if call.dialect is LEGACY:
-        return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), _legacy_body(outcome, stamp))
+        body = wrapped_error(outcome, stamp.pattern) if isinstance(outcome, CallFailure) else outcome.payload or NULL
+        return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), body)
     if call.dialect is BARE:
-        return HttpAnswer(status, JSON_LINE + _bare_lines(call, stamp), _bare_body(outcome))
+        body = plain_error(outcome) if isinstance(outcome, CallFailure) else outcome.payload or NULL
+        lines = b"seneca-id: %b\r\nseneca-accept: %b\r\n" % (header_value(call.id), header_value(stamp.rid))
+        return HttpAnswer(status, JSON_LINE + lines, body)
     write = web_document if call.dialect is WEB else response_document
     return HttpAnswer(status, JSON_LINE, write(call, outcome, stamp))
 
@@ -109,11 +113,6 @@ def accepted_http(call: Call, stamp: Stamp) -> HttpAnswer:
     if call.dialect is SEED:
         return HttpAnswer(202, JSON_LINE, b"{}")
     return answer_http(call, Result(NULL), stamp)
-
-
-def several_http(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> HttpAnswer:
-    """Build the response to a call with `multiple`: all results, in order of arrival."""
-    return HttpAnswer(200, JSON_LINE, several_document(call, outcomes, stamp))
 
 
 def refusal_http(refused: NotACall) -> HttpAnswer:
@@ -144,18 +143,6 @@ def header_value(text: str) -> bytes:
     if text.isprintable():
         return text.encode()
     return _misfit("\ufffd".encode(), text.encode("utf-8", "replace"))
-
-
-def _legacy_body(outcome: Outcome, stamp: Stamp) -> bytes:
-    return wrapped_error(outcome, stamp.pattern) if isinstance(outcome, CallFailure) else outcome.payload or NULL
-
-
-def _bare_lines(call: Call, stamp: Stamp) -> bytes:
-    return b"seneca-id: %b\r\nseneca-accept: %b\r\n" % (header_value(call.id), header_value(stamp.rid))
-
-
-def _bare_body(outcome: Outcome) -> bytes:
-    return plain_error(outcome) if isinstance(outcome, CallFailure) else outcome.payload or NULL
 
 
 # ---- documents with meta data ---------------------------------------------------------------------------------------
@@ -195,8 +182,7 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
         "sync": call.sync,
         "remote": True,
         "instance": stamp.rid,
-        "tag": NO_TAG,
-        "version": WEB_VERSION,
+        **WEB_FIELDS,
         "start": stamp.received_ms,
         "end": stamp.answered_ms,
         "custom": custom,
@@ -222,8 +208,9 @@ def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     return _document(outcome, encode_json(meta))
 
 
-def several_document(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
-    """Encode complete responses as one document: `array$` holds them, `meta$.multiple` says so."""
+def several_document(call: Call, outcomes: Sequence[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
+    """Encode the complete responses to a call with `multiple`, in order of arrival, as one document: `array$` holds
+    them, `meta$.multiple` says so."""
     responses = [response_document(call, outcome, each) for outcome, each in outcomes]
     meta = _seed_meta(call, None, stamp) | {"multiple": True, "usr": call.custom}
     return b'{"array$":[%b],"meta$":%b}' % (b",".join(responses), encode_json(meta))
@@ -247,11 +234,6 @@ def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
     if call.dialect is TCP:
         return _wrapped_line(call, outcome, stamp)
     return one_line(response_document(call, outcome, stamp))
-
-
-def several_line(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
-    """Encode the responses to a call with `multiple` as one line."""
-    return one_line(several_document(call, outcomes, stamp))
 
 
 def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:

@@ -17,30 +17,10 @@ from functools import lru_cache, partial
 
 import msgspec
 
+from raceway.model import envelope
 from raceway.model.document import Members, maybe_members, maybe_text
-from raceway.model.envelope import (
-    PUBLISH,
-    REQUEST,
-    SENECA,
-    Batch,
-    Hop,
-    agreed,
-    decode_attributes,
-    encode_attributes,
-    encode_hops,
-    encode_json,
-)
-from raceway.wires.seneca.codec.custom import (
-    HOPS_CUT,
-    MULTIPLE,
-    PARENTS,
-    PAT,
-    RTN,
-    SCHEMA_COLUMNS,
-    VIN,
-    encoded_attributes,
-    split_schema,
-)
+from raceway.model.envelope import Batch, Hop, agreed, encode_hops, encode_json
+from raceway.wires.seneca.codec.custom import SCHEMA_COLUMNS, Kept, encoded_attributes, split_schema
 from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, limited, maybe_own, started
 
@@ -91,48 +71,41 @@ class Echo(msgspec.Struct, gc=False):
         return self.made
 
 
-class MetaFacts(msgspec.Struct, gc=False):
-    """Meta data of a message in the terms of the protocol document. `custom` is None if the message names none.
-    `parents` and `rtn` keep what has no field of its own, for a message that is forwarded in its own dialect."""
+class MessageFacts(msgspec.Struct, gc=False):
+    """Ids, data and meta data of a request in the terms of the protocol document. `hops` ends with the request's own
+    entry. `unknown` is meta data of a newer version, kept untouched. `parents` is W's call chain as received."""
 
     mid: str
     cid: str
     sid: str
+    members: Members
     sync: bool = True
-    custom: Members | None = None
+    custom: Members = {}
     hops: Hops = ()
     sent_ms: int | None = None
-    timeout_ms: int | None = None
-    reply_to: str | None = None
-    multiple: bool = False
-    vin: int = VERSION_INCREMENT
     pattern: str | None = None
+    multiple: bool = False
+    timeout_ms: int | None = None
+    vin: int = VERSION_INCREMENT
     unknown: Members = {}
     parents: str | None = None
-    rtn: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The full id, `mid/cid`."""
+        return f"{self.mid}/{self.cid}"
 
 
-class Call(msgspec.Struct, gc=False):
-    """A request. `members` is its data, `payload` the same encoded (on first use); `hops` includes the request's own
-    entry. `came_bytes` is the size of the whole request on the wire, if known."""
+class Call(MessageFacts, gc=False):
+    """A received request, made by `complete_call`. `document` is its data encoded (`payload`, on first use). `rtn` is a
+    return path that has more members than `urn`. `came_bytes` is the size of the whole request on the wire, if
+    known."""
 
-    dialect: Dialect
-    mid: str
-    cid: str
-    sid: str
-    sync: bool
-    members: Members
-    custom: Members
-    hops: Hops
-    hops_cut: int = 0
-    sent_ms: int | None = None
-    timeout_ms: int | None = None
-    reply_to: str | None = None
-    multiple: bool = False
-    vin: int = VERSION_INCREMENT
-    pattern: str | None = None
-    unknown: Members = {}
+    dialect: Dialect = BARE
     echo: Echo = msgspec.field(default_factory=Echo)
+    reply_to: str | None = None
+    rtn: str | None = None
+    hops_cut: int = 0
     attributes: bytes | None = None
     schema: dict[str, int] = {}
     looked: dict[str, str] = {}
@@ -145,11 +118,6 @@ class Call(msgspec.Struct, gc=False):
         if self.document is None:
             self.document = encode_json(self.members)
         return self.document
-
-    @property
-    def id(self) -> str:
-        """The full id, `mid/cid`."""
-        return f"{self.mid}/{self.cid}"
 
     @property
     def parent_id(self) -> str | None:
@@ -171,76 +139,68 @@ class Call(msgspec.Struct, gc=False):
         return maybe_text(self.members.get(key))
 
 
-def make_call(dialect: Dialect, document: Members, told: MetaFacts, echo: Echo | None = None) -> Call:
-    """Build a call from a document and its meta data. Raises TooLargeError for too much custom data."""
+def complete_call(call: Call, custom: Members | None = None) -> Call:
+    """Complete a call from its document and meta data: `members` is the whole document at first, `custom` the custom
+    data in `meta$`, if any. Raises TooLargeError for too much custom data."""
     # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
-    beside = document.pop("custom$", None)
-    # `meta$` itself goes with the directives: no key ending in `$` is data.
-    members = _data_of(document)
-    custom = told.custom if told.custom is not None else maybe_members(beside) or {}
-    plain, schema = split_schema(custom) if custom else (custom, {})
-    hops, cut, sent_ms = _own_hops(told)
-    return Call(
-        dialect, told.mid, told.cid, told.sid, told.sync, members, custom, hops, cut, sent_ms,
-        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
-        _own_attributes(plain, told, cut), schema,
-    )  # fmt: skip
+    beside = call.members.pop("custom$", None)
+    # No key ending in `$` is data: `meta$` goes with the directives. One search over the joined names first, since most
+    # messages have none.
+    if "$" in "".join(call.members):
+        call.members = {name: value for name, value in call.members.items() if name[-1:] != "$"}
+    call.custom = custom if custom is not None else maybe_members(beside) or {}
+    plain, call.schema = split_schema(call.custom) if call.custom else (call.custom, {})
+    call.hops, call.hops_cut, call.sent_ms = _own_hops(call)
+    call.attributes = _own_attributes(call, plain)
+    return call
 
 
-def _data_of(document: Members) -> Members:
-    """The members that are data: all but those whose name ends in `$`."""
-    # Fast path: one search over the joined names, and no new dictionary for most messages.
-    if "$" not in "".join(document):
-        return document
-    return {name: value for name, value in document.items() if name[-1:] != "$"}
-
-
-def _own_hops(told: MetaFacts) -> tuple[Hops, int, int | None]:
+def _own_hops(call: Call) -> tuple[Hops, int, int | None]:
     """Return the hops including the request's own entry, at most MAX_HOPS; the number cut; the time the request was
     sent."""
     # A first request, or a dialect without `trk`: one entry; an unknown send time stays null so that indices keep.
-    if not told.hops:
-        return (Hop(sid=told.sid, mid=told.mid, tms=(told.sent_ms,)),), 0, told.sent_ms
-    hops = told.hops
-    own = maybe_own(hops, told.mid)
+    if not call.hops:
+        return (Hop(sid=call.sid, mid=call.mid, tms=(call.sent_ms,)),), 0, call.sent_ms
+    hops = call.hops
+    own = maybe_own(hops, call.mid)
     # The sender listed ancestors but not itself; its entry is added, as for any request.
     if own is None:
-        hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+        hops, own = started(hops, call.sid, call.mid, call.sent_ms), -1
     # The request's send time is `tms[0]` of its own entry.
     times = hops[own].tms
-    return *limited(hops, told.mid), times[0] if times else None
+    return *limited(hops, call.mid), times[0] if times else None
 
 
-def _own_attributes(custom: Members, told: MetaFacts, hops_cut: int) -> bytes | None:
+def _own_attributes(call: Call, custom: Members) -> bytes | None:
     """Encode the attributes column. Raises TooLargeError."""
-    remembered = _remembered(told, hops_cut)
+    remembered = _remembered(call)
     # Fast path: most calls carry the pattern only, and patterns repeat.
     if (
         not custom
-        and not told.unknown
+        and not call.unknown
         and len(remembered) == 1
-        and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
+        and len(pattern := remembered.get(Kept.PAT, LONG)) < len(LONG)
     ):
         return _pattern_attribute(pattern)
-    return encoded_attributes(custom, told.unknown, remembered)
+    return encoded_attributes(custom, call.unknown, remembered)
 
 
-def _remembered(told: MetaFacts, hops_cut: int) -> dict[str, str]:
+def _remembered(call: Call) -> dict[str, str]:
     """Fields without a column, as `seneca.*` attributes."""
     remembered: dict[str, str] = {}
-    if told.vin != VERSION_INCREMENT:
+    if call.vin != VERSION_INCREMENT:
         # Only what differs from the default is stored.
-        remembered[VIN] = str(told.vin)
-    if told.pattern is not None:
-        remembered[PAT] = told.pattern
-    if told.multiple:
-        remembered[MULTIPLE] = "true"
-    if hops_cut:
-        remembered[HOPS_CUT] = str(hops_cut)
-    if told.parents is not None:
-        remembered[PARENTS] = told.parents
-    if told.rtn is not None:
-        remembered[RTN] = told.rtn
+        remembered[Kept.VIN] = str(call.vin)
+    if call.pattern is not None:
+        remembered[Kept.PAT] = call.pattern
+    if call.multiple:
+        remembered[Kept.MULTIPLE] = "true"
+    if call.hops_cut:
+        remembered[Kept.HOPS_CUT] = str(call.hops_cut)
+    if call.parents is not None:
+        remembered[Kept.PARENTS] = call.parents
+    if call.rtn is not None:
+        remembered[Kept.RTN] = call.rtn
     return remembered
 
 
@@ -257,8 +217,8 @@ def batch_of_all(
     """Return the rows of calls to one topic: all with a response wanted, or none. The batch is not completed yet."""
     batch = Batch(
         len(calls),
-        wire=SENECA,
-        kind=REQUEST if calls[0].sync else PUBLISH,
+        wire=envelope.SENECA,
+        kind=envelope.REQUEST if calls[0].sync else envelope.PUBLISH,
         topic=topic,
         message_id=[call.mid.encode() for call in calls],
         correlation_id=[call.cid.encode() for call in calls],
@@ -269,7 +229,10 @@ def batch_of_all(
     batch.later = partial(_complete, calls, patterns)
     # Almost no call uses these columns, so one test covers all of them.
     if any(len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls):
-        _fill_rare_columns(batch, calls)
+        batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
+        batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
+        for name in SCHEMA_COLUMNS:
+            batch.set_if_used(name, [call.schema.get(name) for call in calls])
     return batch
 
 
@@ -288,14 +251,6 @@ def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batc
             _ = call.echo.parents
 
 
-def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:
-    """Set the columns that few calls use."""
-    batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
-    batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
-    for name in SCHEMA_COLUMNS:
-        batch.set_if_used(name, [call.schema.get(name) for call in calls])
-
-
 def _maybe_encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
@@ -307,13 +262,13 @@ def _attributes(call: Call, pattern: str | None) -> bytes | None:
         return call.attributes
     if call.attributes is None:
         return _pattern_attribute(pattern)
-    return encode_attributes(decode_attributes(call.attributes) | {PAT: pattern})
+    return envelope.encode_attributes(envelope.decode_attributes(call.attributes) | {Kept.PAT: pattern})
 
 
 @lru_cache(256)
 def _pattern_attribute(pattern: str) -> bytes | None:
     """Encode the attributes of a call that has nothing but a pattern."""
-    return encode_attributes({PAT: pattern})
+    return envelope.encode_attributes({Kept.PAT: pattern})
 
 
 def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:

@@ -28,8 +28,6 @@ from raceway.model.envelope import encode_json
 
 PREFIX = "seneca."
 TYPED, META, CUSTOM = PREFIX + "typed", PREFIX + "meta.", PREFIX + "custom."
-VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
-PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
 # Attributes in which each wire keeps its own fields. They are not custom data for a Seneca service.
 _OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 
@@ -37,8 +35,15 @@ _OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
 SCHEMA_COLUMNS = ("schema_id", "schema_version")
 
-_names = msgspec.json.Decoder(list[str]).decode
+_names = msgspec.json.Decoder(set[str]).decode
 _number = msgspec.json.Decoder(int).decode
+
+
+class Kept:
+    """Names of the attributes in which fields without a column are kept."""
+
+    VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
+    PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
 
 
 def encoded_attributes(custom: Members, unknown: Members, remembered: dict[str, str]) -> bytes | None:
@@ -77,7 +82,7 @@ def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
 def custom_of(attributes: Mapping[str, str]) -> Members:
     """Extract the custom data from the attributes of a Seneca message."""
     # Values listed there are JSON already; every other one is text and is encoded as a string.
-    typed = set(_typed(attributes)) if TYPED in attributes else ()
+    typed = maybe_decoded(_names, Raw(attributes[TYPED].encode())) or () if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():
         if not key.startswith(PREFIX) or key.startswith(CUSTOM):
@@ -88,11 +93,6 @@ def custom_of(attributes: Mapping[str, str]) -> Members:
 def texts_of(attributes: Mapping[str, str]) -> Members:
     """Convert the attributes of another wire's message to custom data, without those only its own wire uses."""
     return {key: raw_of(text) for key, text in attributes.items() if not key.startswith(_OF_WIRES)}
-
-
-def _typed(attributes: Mapping[str, str]) -> list[str]:
-    """The names listed in `seneca.typed`; none if it is malformed."""
-    return maybe_decoded(_names, Raw(attributes[TYPED].encode())) or []
 
 
 def unknown_of(attributes: Mapping[str, str]) -> Members:

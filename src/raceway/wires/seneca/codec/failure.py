@@ -21,32 +21,23 @@ from raceway.wires.seneca.codec.trk import Hops
 ACT_EXECUTE, ACT_NOT_FOUND = "act_execute", "act_not_found"
 RESULT_NOT_OBJARR = "result_not_objarr"
 
-# Code of the bus to code of this wire, for an error and the classes below it (manual: understand/errors). Where npm's
-# `seneca` has a code (`act_*`, `action_timeout`) it is used, since clients compare it; the others are ours.
-SENECA_CODES = {
-    "invalid": "invalid_message",
-    "too_large": "too_large",
-    "no_route": ACT_NOT_FOUND,
-    "unknown": ACT_NOT_FOUND,
-    "unknown_queue": ACT_NOT_FOUND,
-    "unknown_peer": ACT_NOT_FOUND,
-    "timeout": "action_timeout",
-    "remote": ACT_EXECUTE,
-    "limit": "overloaded",
-    "unavailable": "overloaded",
-    "unreachable": ACT_EXECUTE,
-    "connection_lost": ACT_EXECUTE,
-    "forbidden": "forbidden",
-    "unauthenticated": "forbidden",
-    "schema_refused": "act_invalid_msg",
-    "schema_invalid": "act_invalid_msg",
-    "schema_incompatible": "act_invalid_msg",
-    "schema_reference": "act_invalid_msg",
-    "schema_in_use": "act_invalid_msg",
-    "schema_deletion": "act_invalid_msg",
-    "schema_read_only": "act_invalid_msg",
-    "unknown_schema": "act_invalid_msg",
-}
+# Code of this wire to the codes of the bus that it stands for (manual: understand/errors). Where npm's `seneca` has a
+# code (`act_*`, `action_timeout`) it is used, since clients compare it; the others are ours.
+_BUS_CODES = {
+    "invalid_message": ("invalid",),
+    "too_large": ("too_large",),
+    ACT_NOT_FOUND: ("no_route", "unknown", "unknown_queue", "unknown_peer"),
+    "action_timeout": ("timeout",),
+    ACT_EXECUTE: ("remote", "unreachable", "connection_lost"),
+    "overloaded": ("limit", "unavailable"),
+    "forbidden": ("forbidden", "unauthenticated"),
+    "act_invalid_msg": (
+        "schema_refused", "schema_invalid", "schema_incompatible", "schema_reference", "schema_in_use",
+        "schema_deletion", "schema_read_only", "unknown_schema",
+    ),
+}  # fmt: skip
+# Code of the bus to code of this wire, for an error and the classes below it.
+SENECA_CODES = {code: ours for ours, codes in _BUS_CODES.items() for code in codes}
 # 500 for everything else: an L client reports any status of 400 and above the same way, a W client ignores it.
 _STATUSES = {"invalid_message": 400, "invalid_json": 400, "too_large": 413}
 

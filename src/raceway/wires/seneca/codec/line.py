@@ -14,28 +14,10 @@ from itertools import takewhile
 import msgspec
 
 from raceway.errors import RacewayError, TooLargeError
-from raceway.model.document import (
-    ABSENT,
-    DocumentError,
-    Members,
-    check_text,
-    maybe_bytes,
-    maybe_text,
-    not_message,
-    read_members,
-)
+from raceway.model import document as documents
+from raceway.model.document import ABSENT, DocumentError, Members, maybe_bytes, maybe_text
 from raceway.model.envelope import encode_json
-from raceway.wires.seneca.codec.call import (
-    SEED_LINE,
-    TCP,
-    UNKNOWN_SENDER,
-    Call,
-    Echo,
-    Fresh,
-    MetaFacts,
-    make_call,
-    split_id,
-)
+from raceway.wires.seneca.codec.call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, complete_call, split_id
 from raceway.wires.seneca.codec.failure import failure_of
 from raceway.wires.seneca.codec.meta import Side, Wrapper, seed_meta, wrapper
 from raceway.wires.seneca.codec.request import maybe_meta, read_seed, read_time, version_of
@@ -96,24 +78,14 @@ class LineRefused(msgspec.Struct, frozen=True):
 
 def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     """Read one line without its end. Anything but a JSON object closes the connection."""
+    document: Members | None = None
     try:
-        check_text(line)
+        documents.check_text(line)
         # Fast path: nearly every line is a wrapper that decodes in one strict pass.
         wrapped = wrapper.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
             return _wrapped(wrapped, encode_json(wrapped.id), len(line), fresh)
-        document = read_members(line)
-    except DocumentError:
-        # No reply: framing is in doubt, and the line has no id that a reply could repeat.
-        return LineRefused(close=True)
-    except TooLargeError as error:
-        return LineRefused(_refusal(error.code, f"seneca: {error}"))
-    return _read_document(document, fresh)
-
-
-def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
-    """Read a line that is an object but not a strictly decoded wrapper."""
-    try:
+        document = documents.read_members(line)
         if "kind" in document:
             # The response repeats `id` as JSON, whatever its type, so that the client finds its call.
             identity = maybe_bytes(document.get("id")) or b"null"
@@ -121,6 +93,9 @@ def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
         meta = seed_meta.read_members(maybe_meta(document) or {})
         return read_seed(SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
+        # No reply to a line that is not an object: framing is in doubt, and it has no id that a reply could repeat.
+        if document is None:
+            return LineRefused(close=True)
         return LineRefused(_refusal(error.seneca_code, error.reason))
     except TooLargeError as error:
         return LineRefused(_refusal(error.code, f"seneca: {error}"))
@@ -144,18 +119,17 @@ def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> 
     fault = _maybe_fault(line)
     if fault is not None or line.act is None:
         # T: only `sync: true` gets a response, refusals included; an absent `sync` counts as false.
-        return LineRefused(_wrapped_refusal(echo, fault or not_message().reason) if line.sync else None)
+        return LineRefused(_wrapped_refusal(echo, fault or documents.not_message().reason) if line.sync else None)
     # `msg$` is the only part of the protocol document's request block that npm's clients send over TCP.
     beside = line.side or NO_SIDE
     # `id` counts, not the ids in `msg$`: npm's listeners read nothing else.
     mid, cid = split_id(line.id, fresh)
-    told = MetaFacts(
-        mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
+    call = Call(
+        mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.act, line.sync,
         sent_ms=None if sent is ABSENT else read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
+        dialect=TCP, echo=echo, came_bytes=size,
     )  # fmt: skip
-    call = make_call(TCP, line.act, told, echo)
-    call.came_bytes = size
-    return call
+    return complete_call(call)
 
 
 def _maybe_str(value: object) -> str | None:

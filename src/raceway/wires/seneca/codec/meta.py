@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from raceway.model.document import ABSENT, UNREADABLE, Members, maybe_decoded, maybe_members
+from raceway.model.document import ABSENT, UNREADABLE, Members, maybe_decoded
 
 Number = int | float | None
 
@@ -181,12 +181,6 @@ class MetaReader(Generic[S]):
             return self._strict(value)
         except UNREADABLE:
             return None
-
-    def read(self, value: Raw | None) -> tuple[S, Members]:
-        """Return the form, and the fields it does not know."""
-        if (strict := self.maybe_strict(value)) is not None:
-            return strict, {}
-        return self.read_members(maybe_members(value) or {})
 
     def read_members(self, members: Members) -> tuple[S, Members]:
         """Decode member by member."""

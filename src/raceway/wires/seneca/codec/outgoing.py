@@ -12,29 +12,11 @@ import msgspec
 from msgspec import Raw
 
 from raceway.errors import MalformedError
-from raceway.model.document import (
-    ABSENT,
-    DocumentError,
-    Members,
-    check_text,
-    maybe_members,
-    maybe_whole,
-    raw_items,
-    read_members,
-    read_value,
-)
+from raceway.model import document as documents
+from raceway.model.document import ABSENT, DocumentError, Members, maybe_members, maybe_whole
 from raceway.model.envelope import encode_json
-from raceway.wires.seneca.codec.answer import (
-    JSON_LINE,
-    NO_TAG,
-    NULL,
-    WEB_VERSION,
-    Stamp,
-    header_value,
-    kind_of,
-    one_line,
-)
-from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, VERSION_INCREMENT, WEB, Dialect, Headers
+from raceway.wires.seneca.codec.answer import JSON_LINE, NULL, WEB_FIELDS, Stamp, header_value, kind_of, one_line
+from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, WEB, Dialect, Headers, MessageFacts
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, CallFailure, read_failure
 from raceway.wires.seneca.codec.meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
 from raceway.wires.seneca.codec.request import merged_custom, read_time
@@ -46,32 +28,12 @@ MAX_PARENTS = 30
 _NO_ERRORS = (b"null", b'""', b"false", b"0")
 
 
-class Outgoing(msgspec.Struct, gc=False):
-    """A request to send. `hops` ends with the request's own entry. `parents` is W's call chain as received; None:
-    derived from the hops. `unknown` is meta data of a newer version, forwarded untouched. `document_bytes` is an upper
-    bound of the encoded size, if known."""
+class Outgoing(MessageFacts, gc=False):
+    """A request to send. Without `parents` W's call chain is derived from the hops. `urn` is the sender's own return
+    path. `document_bytes` is an upper bound of the encoded size, if known."""
 
-    mid: str
-    cid: str
-    sid: str
-    members: Members
-    sync: bool = True
-    custom: Members = {}
-    hops: Hops = ()
-    sent_ms: int | None = None
-    pattern: str | None = None
     urn: str | None = None
-    multiple: bool = False
-    timeout_ms: int | None = None
-    vin: int = VERSION_INCREMENT
-    unknown: Members = {}
-    parents: str | None = None
     document_bytes: int | None = None
-
-    @property
-    def id(self) -> str:
-        """The full id, `mid/cid`."""
-        return f"{self.mid}/{self.cid}"
 
     @property
     def data_bytes(self) -> int:
@@ -90,15 +52,12 @@ class HttpRequest(NamedTuple):
     lines: bytes
     body: bytes
 
-
-def http_request_bytes(request: HttpRequest, host: bytes, path: bytes = b"/act", close: bool = False) -> bytes:
-    """Serialize the whole HTTP request. `host` and `path` are those of the configured address."""
-    connection = b"close" if close else b"keep-alive"
-    lines = (path, host, request.lines, len(request.body), connection)
-    # RFC 9112, 3.2: an HTTP/1.1 request must have Host; npm's W listener dies on an empty body, and this never sends
-    # one.
-    head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\nconnection: %b\r\n\r\n"
-    return head % lines + request.body
+    def to_bytes(self, host: bytes, path: bytes) -> bytes:
+        """Serialize the whole HTTP request. `host` and `path` are those of the configured address."""
+        # RFC 9112, 3.2: an HTTP/1.1 request must have Host; npm's W listener dies on an empty body, and this never
+        # sends one.
+        head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\n%b\r\n"
+        return head % (path, host, self.lines, len(self.body), b"connection: keep-alive\r\n") + self.body
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
@@ -149,8 +108,7 @@ def _web_meta(outgoing: Outgoing) -> dict[str, Any]:
         "custom": outgoing.custom,
         "parents": _parents(outgoing),
         "instance": outgoing.sid,
-        "tag": NO_TAG,
-        "version": WEB_VERSION,
+        **WEB_FIELDS,
         "start": outgoing.sent_ms,
         "pattern": outgoing.pattern,
     }
@@ -247,7 +205,7 @@ def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: byte
         return ListenerReply(accepted=True)
     document = _maybe_document(body)
     tells_meta = dialect is not LEGACY and dialect is not BARE
-    if document is not None and tells_meta and (meta := _maybe_meta(document)) is not None:
+    if document is not None and tells_meta and (meta := maybe_reply_meta(document)) is not None:
         # W and S: `meta$.error` decides, not the status.
         return _with_meta(document, meta)
     reply = ListenerReply(body.strip()) if document is not None else _not_an_object(body, status)
@@ -262,12 +220,12 @@ def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: byte
 def _maybe_document(body: bytes) -> Members | None:
     """The members of a body that is an object."""
     try:
-        return read_members(body)
+        return documents.read_members(body)
     except DocumentError:
         return None
 
 
-def _maybe_meta(document: Members) -> ReplyMeta | None:
+def maybe_reply_meta(document: Members) -> ReplyMeta | None:
     """`meta$` of a response, if it has one."""
     value = document.get("meta$")
     if value is None or (meta := reply_meta.maybe_strict(value)) is not None:
@@ -279,7 +237,7 @@ def _maybe_meta(document: Members) -> ReplyMeta | None:
 def _not_an_object(body: bytes, status: int) -> ListenerReply:
     """Read a body that is not an object: an array or null is a result, anything else a failure."""
     try:
-        return _plain(read_value(body) if body.strip() else None)
+        return _plain(documents.read_value(body) if body.strip() else None)
     except DocumentError:
         return _no_result(status)
 
@@ -354,8 +312,8 @@ def _result(data: Members, meta: ReplyMeta) -> ListenerReply:
 
 def _several(document: Members) -> ListenerReply:
     """The responses to a call with `multiple`, each a complete document."""
-    documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
-    return ListenerReply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
+    replies = [maybe_members(each) or {} for each in documents.raw_items(document.get("array$"))]
+    return ListenerReply(several=tuple([_with_meta(each, maybe_reply_meta(each) or ReplyMeta()) for each in replies]))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
@@ -364,11 +322,11 @@ def _several(document: Members) -> ListenerReply:
 def read_answer_line(line: bytes) -> ListenerReply | None:
     """Read a response line; None for a line that is not a response. Raises MalformedError if it is not a JSON
     object."""
-    check_text(line)
+    documents.check_text(line)
     wrapped = wrapped_reply.maybe_strict(line)
     if wrapped is not None and wrapped.kind:
         return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
-    document = read_members(line)
+    document = documents.read_members(line)
     if "kind" in document:
         wrapped, _ = wrapped_reply.read_members(document)
         return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
@@ -392,7 +350,7 @@ def _wrapped_reply(line: WrappedReply) -> ListenerReply:
 
 def read_returned(body: bytes) -> ListenerReply:
     """Read a response POSTed to a return path. Raises MalformedError for anything else."""
-    reply = _maybe_response(read_members(body))
+    reply = _maybe_response(documents.read_members(body))
     if reply is None:
         raise MalformedError("seneca: not a response: a return path accepts responses only")
     return reply
@@ -401,5 +359,5 @@ def read_returned(body: bytes) -> ListenerReply:
 def _maybe_response(document: Members) -> ListenerReply | None:
     """Read a document that says `res: true`; None for a request."""
     # Protocol document: without `res` a document is a request.
-    meta = _maybe_meta(document)
+    meta = maybe_reply_meta(document)
     return _with_meta(document, meta) if meta is not None and meta.res else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from raceway.errors import PatternTextError
 from raceway.wires.seneca.codec.patterns import Pattern
@@ -41,13 +41,12 @@ _WORDS = {"true": True, "false": False, "null": None}
 _FIRST_PRINTABLE = " "
 
 
-class _Token:
+class _Token(NamedTuple):
     """A token: punctuation, or a scalar with its value and, if it is used as a key, its text."""
 
-    __slots__ = ("key", "kind", "value")
-
-    def __init__(self, kind: str, value: Any = None, key: str = "") -> None:
-        self.kind, self.value, self.key = kind, value, key
+    kind: str
+    value: Any = None
+    key: str = ""
 
 
 _SCALAR = "scalar"

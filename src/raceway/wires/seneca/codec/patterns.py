@@ -203,9 +203,6 @@ class PatternRouter(Generic[V]):
         """Iterate in order of adding."""
         return iter(self._values.values())
 
-    def __len__(self) -> int:
-        return len(self._values)
-
 
 def _node_testing(node: _Node[V], key: str) -> _Node[V]:
     """Return the node that tests this key, on the path of nodes that test other keys; create it if needed."""
@@ -253,14 +250,11 @@ class Pin:
         return cls(ordered, topic, name is not None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pin) and self._identity == other._identity
+        mine = (self.pattern, self.topic, self.is_named)
+        return isinstance(other, Pin) and mine == (other.pattern, other.topic, other.is_named)
 
     def __hash__(self) -> int:
         return hash((self.text, self.topic))
-
-    @property
-    def _identity(self) -> tuple[Pattern, str, bool]:
-        return self.pattern, self.topic, self.is_named
 
     def matches(self, look: Look) -> bool:
         """Return whether a message matches the pattern. The router chooses among several that do."""
@@ -430,6 +424,3 @@ class PinTable(Generic[V]):
     def __iter__(self) -> Iterator[tuple[Pin, V]]:
         """Iterate in order of adding."""
         return (entry for _, entry in self._router)
-
-    def __len__(self) -> int:
-        return len(self._router)

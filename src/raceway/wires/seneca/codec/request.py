@@ -12,35 +12,12 @@ import msgspec
 from msgspec import Raw
 
 from raceway.errors import PatternTextError, TooLargeError
-from raceway.model.document import (
-    DocumentError,
-    Members,
-    decode_any,
-    maybe_decoded,
-    maybe_members,
-    maybe_text,
-    maybe_whole,
-    raw_members,
-    read_members,
-)
+from raceway.model import document as documents
+from raceway.model.document import DocumentError, Members, maybe_members, maybe_text, maybe_whole
 from raceway.model.envelope import encode_json
 from raceway.net.codec.percent import maybe_unescape
-from raceway.wires.seneca.codec.call import (
-    BARE,
-    LEGACY,
-    SEED,
-    UNKNOWN_SENDER,
-    VERSION_INCREMENT,
-    WEB,
-    Call,
-    Dialect,
-    Echo,
-    Fresh,
-    Headers,
-    MetaFacts,
-    make_call,
-    split_id,
-)
+from raceway.wires.seneca.codec import call as calls
+from raceway.wires.seneca.codec.call import BARE, LEGACY, SEED, WEB, Call, Dialect, Echo, Fresh, complete_call
 from raceway.wires.seneca.codec.meta import SeedMeta, WebMeta, seed_meta, web_meta
 from raceway.wires.seneca.codec.pattern_text import parse_pattern
 from raceway.wires.seneca.codec.trk import read_parents, read_trk
@@ -69,11 +46,11 @@ def too_large(limit: int) -> NotACall:
     return NotACall(413, "too_large", f"seneca: message exceeds {limit} bytes")
 
 
-def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
+def read_http(headers: calls.Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
     """Read a request to `/act`. Header names are lower case. `query` is merged over the body, as npm's listeners do."""
     try:
-        document = _with_query(body, query) if query else read_members(body)
-        agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or UNKNOWN_SENDER
+        document = _with_query(body, query) if query else documents.read_members(body)
+        agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or calls.UNKNOWN_SENDER
         # The header decides first: an L client's body may contain anything, `meta$` included.
         call = _legacy(headers, document, fresh, agent) if b"seneca-id" in headers else _modern(document, fresh, agent)
         call.came_bytes = None if query else len(body)
@@ -87,13 +64,13 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
 
 def _with_query(body: bytes, query: bytes) -> Members:
     """Merge the query into the body: `msg$` is jsonic text and comes first; every other parameter is text."""
-    document = read_members(body) if body else {}
+    document = documents.read_members(body) if body else {}
     parameters = _read_query(query)
     try:
-        document |= raw_members(parse_pattern(parameters.pop("msg$", "")))
+        document |= documents.raw_members(parse_pattern(parameters.pop("msg$", "")))
     except PatternTextError as error:
         raise DocumentError("invalid_message", f"seneca: {error}") from None
-    return document | raw_members(parameters)
+    return document | documents.raw_members(parameters)
 
 
 def _read_query(query: bytes) -> dict[str, str]:
@@ -120,29 +97,27 @@ def _unreadable_query() -> DocumentError:
 # ---- L --------------------------------------------------------------------------------------------------------------
 
 
-def legacy_lines(headers: Headers) -> bytes:
+def legacy_lines(headers: calls.Headers) -> bytes:
     """The headers by which an L client identifies its call."""
     names = (b"seneca-id", b"seneca-origin")
     return b"".join([b"%b: %b\r\n" % (name, value) for name in names if (value := headers.get(name)) is not None])
 
 
-def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Call:
+def _legacy(headers: calls.Headers, document: Members, fresh: Fresh, agent: str) -> Call:
     """Read an L request."""
     identity, origin = headers[b"seneca-id"], headers.get(b"seneca-origin")
-    mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
+    mid, cid = calls.split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     # `sync` stays true: L does not send it, an asynchronous call looks like any other.
-    told = MetaFacts(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
-    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent))
-
-
-def _maybe_raw(value: bytes | None) -> Raw | None:
-    return None if value is None else Raw(value)
+    sid = (origin or b"").decode("utf-8", "replace") or agent
+    sent_ms = None if sent is None else read_time(Raw(sent))
+    echo = Echo(identity, origin, track, sent)
+    return complete_call(Call(mid, cid, sid, document, sent_ms=sent_ms, dialect=LEGACY, echo=echo))
 
 
 def read_time(value: Raw | None) -> int | None:
     """Read milliseconds. 0 counts as absent: npm's L listener writes it for unknown times."""
-    return maybe_whole(maybe_decoded(decode_any, value)) or None
+    return maybe_whole(documents.maybe_decoded(documents.decode_any, value)) or None
 
 
 # ---- meta data in the document --------------------------------------------------------------------------------------
@@ -179,14 +154,13 @@ def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Memb
     if meta.res:
         raise DocumentError("invalid_message", "seneca: expected a request, not a response")
     rtn = meta.rtn or {}
-    told = MetaFacts(
+    call = Call(
         # Where the ids disagree, `mid` and `cid` win in S, `id` wins in W.
         mid=_first_part(meta.mid or meta.id) or fresh(),
         cid=_first_part(meta.cid or meta.id.partition("/")[2]) or fresh(),
         sid=meta.sid or agent,
+        members=document,
         sync=meta.snc,
-        # In a request `ctm` overrides the other names of custom data, in a response `usr`.
-        custom=merged_custom(meta.custom, meta.usr, meta.ctm),
         hops=read_trk(meta.trk),
         reply_to=maybe_text(rtn.get("urn")) or None,
         # Several responses to a call that wants none make no sense: `snc` decides.
@@ -195,8 +169,10 @@ def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Memb
         pattern=meta.pat,
         unknown=unknown,
         rtn=encode_json(rtn).decode() if rtn.keys() - {"urn"} else None,
+        dialect=dialect,
     )
-    return make_call(dialect, document, told)
+    # In a request `ctm` overrides the other names of custom data, in a response `usr`.
+    return complete_call(call, merged_custom(meta.custom, meta.usr, meta.ctm))
 
 
 def merged_custom(*named: Members | None) -> Members | None:
@@ -209,7 +185,7 @@ def merged_custom(*named: Members | None) -> Members | None:
 
 def version_of(value: object) -> int:
     """`vin`, or 1 if it is absent or not an integer."""
-    return value if type(value) is int else VERSION_INCREMENT
+    return value if type(value) is int else calls.VERSION_INCREMENT
 
 
 def _first_part(text: str) -> str:
@@ -220,39 +196,22 @@ def _first_part(text: str) -> str:
 def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent: str) -> Call:
     """Read long meta data."""
     mid, _, rest = meta.id.partition("/")
-    parents = read_parents(meta.parents)
-    told = MetaFacts(
-        mid=mid or _first_part(meta.mi or meta.mid) or fresh(),
-        cid=_first_part(rest) or _first_part(meta.tx or meta.cid) or fresh(),
-        sid=meta.instance or agent,
-        sync=meta.sync,
-        custom=meta.custom,
-        hops=parents,
-        sent_ms=maybe_whole(meta.start) or None,
-        timeout_ms=maybe_whole(meta.timeout) or None,
-        pattern=meta.pattern,
-        unknown=unknown,
-    )
+    mid = mid or _first_part(meta.mi or meta.mid) or fresh()
+    cid = _first_part(rest) or _first_part(meta.tx or meta.cid) or fresh()
+    sid, hops = meta.instance or agent, read_parents(meta.parents)
     # A longer chain is not kept: it is rebuilt from the hops when the message is forwarded.
-    if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
-        told.parents = bytes(meta.parents).decode()
-    return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told), software=bytes(meta.seneca)))
+    parents = bytes(meta.parents).decode() if hops and len(meta.parents) <= _MAX_PARENTS_BYTES else None
+    call = Call(
+        mid, cid, sid, document, meta.sync, hops=hops, sent_ms=maybe_whole(meta.start) or None, pattern=meta.pattern,
+        timeout_ms=maybe_whole(meta.timeout) or None, unknown=unknown, parents=parents, dialect=WEB,
+        echo=Echo(chain=partial(_with_sender, meta, mid, cid, sid, parents), software=bytes(meta.seneca)),
+    )  # fmt: skip
+    return complete_call(call, meta.custom)
 
 
-def _with_sender(meta: WebMeta, told: MetaFacts) -> bytes:
+def _with_sender(meta: WebMeta, mid: str, cid: str, sid: str, parents: str | None) -> bytes:
     """Build the call chain for the action: the sender's own call, then its callers (W: newest first)."""
     # A call is [pattern, id, instance, tag, version, start, end, sync, action]; `end` is not known yet.
-    own = encode_json(
-        (
-            meta.pattern,
-            f"{told.mid}/{told.cid}",
-            told.sid,
-            meta.tag,
-            meta.version,
-            meta.start,
-            None,
-            told.sync,
-            meta.action,
-        )
-    )
-    return b"[%b]" % own if told.parents is None else b"[%b,%b" % (own, told.parents.strip()[1:].encode())
+    call = (meta.pattern, f"{mid}/{cid}", sid, meta.tag, meta.version, meta.start, None, meta.sync, meta.action)
+    own = encode_json(call)
+    return b"[%b]" % own if parents is None else b"[%b,%b" % (own, parents.strip()[1:].encode())

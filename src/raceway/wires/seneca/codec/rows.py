@@ -23,32 +23,13 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from raceway.errors import TooLargeError
+from raceway.model import envelope
 from raceway.model.document import DocumentError, Members, maybe_text, raw_of, read_members, read_value
-from raceway.model.envelope import (
-    MB,
-    REQUEST,
-    SENECA,
-    Batch,
-    decode_attributes,
-    decode_hops,
-    encode_attributes,
-    encode_hops,
-    encode_json,
-)
+from raceway.model.envelope import REQUEST, SENECA, Batch, decode_attributes, encode_hops, encode_json
 from raceway.model.failure import maybe_failure
 from raceway.wires.seneca.codec.answer import Outcome, Result, kind_of
 from raceway.wires.seneca.codec.call import JSON_ENCODING, UNKNOWN_SENDER, VERSION_INCREMENT, Fresh
-from raceway.wires.seneca.codec.custom import (
-    PARENTS,
-    PAT,
-    SCHEMA_COLUMNS,
-    TRACE,
-    VIN,
-    custom_of,
-    encoded_attributes,
-    texts_of,
-    unknown_of,
-)
+from raceway.wires.seneca.codec.custom import SCHEMA_COLUMNS, Kept, custom_of, encoded_attributes, texts_of, unknown_of
 from raceway.wires.seneca.codec.failure import CallFailure, failure_of, failure_payload, read_failure_payload
 from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing
 from raceway.wires.seneca.codec.patterns import Pattern
@@ -140,7 +121,7 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
     custom = custom_of(attributes) or None
     if error is None:
         # W's list of the calls below, as its responder wrote it.
-        trace = attributes.get(TRACE)
+        trace = attributes.get(Kept.TRACE)
         return Result(payload, custom, hops, None if trace is None else trace.encode())
     failure = read_failure_payload(payload, error.decode("utf-8", "replace"))
     # Error responses are tracked like any other.
@@ -155,7 +136,7 @@ def _maybe_raw(column: bytes | None) -> Raw | None:
 def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> CallFailure:
     """Convert a failed response of another wire."""
     # MB alone has a defined error document; elsewhere the payload is free text.
-    told = maybe_failure(payload) if wire == MB else None
+    told = maybe_failure(payload) if wire == envelope.MB else None
     if told is None:
         return CallFailure(code, payload.decode("utf-8", "replace") or code)
     return CallFailure(told.code, told.message, None if told.details is None else raw_of(told.details))
@@ -208,12 +189,12 @@ def _answer_cells(answer: ReplyRow) -> _Cells:
     """Return payload, error and attributes of a row."""
     reply, failure, attributes = answer.reply, answer.reply.failure, None
     if reply.custom or reply.trace is not None or answer.noted:
-        noted = {**answer.noted} if reply.trace is None else {**answer.noted, TRACE: reply.trace.decode()}
+        noted = {**answer.noted} if reply.trace is None else {**answer.noted, Kept.TRACE: reply.trace.decode()}
         try:
             attributes = encoded_attributes(reply.custom or {}, {}, noted)
         except TooLargeError as error:
             # Too much custom data turns a result into a failure: cutting it silently would lose data.
-            attributes, failure = encode_attributes(dict(answer.noted)), failure_of(error, {})
+            attributes, failure = envelope.encode_attributes(dict(answer.noted)), failure_of(error, {})
     if failure is not None:
         return failure_payload(failure), failure.code.encode(), attributes
     form = answer.form
@@ -271,7 +252,7 @@ def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: s
         item("producer", row).decode(),
         with_keys(read_members(item("payload", row)), keys),
         item("kind", row) == REQUEST,
-        hops=decode_hops(item("hops", row)),
+        hops=envelope.decode_hops(item("hops", row)),
         sent_ms=now_ms if sent_ms is None else sent_ms,
         pattern=pattern,
     )
@@ -285,13 +266,13 @@ def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: s
 
 def _take_attributes(outgoing: Outgoing, attributes: dict[str, str]) -> None:
     """Set the fields that are kept as attributes."""
-    outgoing.pattern = attributes.pop(PAT, outgoing.pattern)
+    outgoing.pattern = attributes.pop(Kept.PAT, outgoing.pattern)
     # Most rows have nothing but the pattern, which was popped above.
     if attributes:
         outgoing.custom = custom_of(attributes)
-        outgoing.vin = int(attributes.get(VIN, VERSION_INCREMENT))
+        outgoing.vin = int(attributes.get(Kept.VIN, VERSION_INCREMENT))
         outgoing.unknown = unknown_of(attributes)
-        outgoing.parents = attributes.get(PARENTS)
+        outgoing.parents = attributes.get(Kept.PARENTS)
 
 
 def with_keys(members: Members, keys: Pattern) -> Members:

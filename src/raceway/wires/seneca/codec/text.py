@@ -19,30 +19,25 @@ def text_of(members: Members, key: str) -> str:
     if value is None:
         return MISSING
     try:
-        return _text_of(decode_any(value))
+        return js_text(decode_any(value))
     except UNREADABLE:  # 1e999, or thousands of digits: RFC 8259, 6, and the other end reads doubles
-        return _text_of(json.loads(bytes(value), parse_int=float))
+        return js_text(json.loads(bytes(value), parse_int=float))
 
 
-def _text_of(value: Any) -> str:
-    """`String(value)` of a decoded JSON value, marking objects and arrays as compound."""
+def js_text(value: Any) -> str:
+    """Return JavaScript's `String(value)` of a decoded JSON value, marking objects and arrays as compound."""
     if type(value) is str:
         return value
     if value is None:
         return NULL
-    if isinstance(value, dict):
-        return Compound("[object Object]")
-    if isinstance(value, list):
-        return Compound(",".join(["" if each is None else _text_of(each) for each in value]))
-    return js_text(value)
-
-
-def js_text(value: str | float | bool) -> str:
-    """Return JavaScript's `String(value)`."""
     # bool before number: True is an int in Python.
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else _js_number(value)
+    if isinstance(value, dict):
+        return Compound("[object Object]")
+    if isinstance(value, list):
+        return Compound(",".join(["" if each is None else js_text(each) for each in value]))
+    return _js_number(value)
 
 
 def _js_number(number: float) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from raceway.errors import MalformedError
 from raceway.net.outgoing.allowed import Target
-from raceway.wires.seneca.codec.hub import Dialect
+from raceway.wires.seneca.codec.call import Dialect
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_PATH = "/act"

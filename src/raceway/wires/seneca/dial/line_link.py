@@ -10,19 +10,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple, cast
+from typing import cast
 
-from raceway.errors import (
-    BusyError,
-    ConnectionLostError,
-    MalformedError,
-    RacewayError,
-    RequestTimeoutError,
-    UnreachableError,
-)
-from raceway.net.outgoing.allowed import Target
+import msgspec
+
+from raceway import errors
+from raceway.errors import RacewayError
+from raceway.net.outgoing.courier import NotTaken, Tried
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import LineReceiver, ListenerReply, read_answer_line
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.line import LineReceiver
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, call_line, read_answer_line
+from raceway.wires.seneca.dial.address import ServiceAddress
+from raceway.wires.seneca.settings import SenecaDial
 
 Answered = Callable[[ListenerReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
@@ -31,23 +31,14 @@ SMALL_READ = 4096
 SWEEP_S = 0.05
 
 
-class LineLimits(NamedTuple):
-    """Limits of one link."""
-
-    waiting: int
-    waiting_bytes: int
-    answer_bytes: int
-    connect_s: float
-
-
-class _Call:
+class _Call(msgspec.Struct):
     """A call: its line, its callback and its deadline."""
 
-    __slots__ = ("answered", "ends_s", "is_over", "key", "line")
-
-    def __init__(self, key: str, line: bytes, answered: Answered, ends_s: float) -> None:
-        self.key, self.line, self.answered, self.ends_s = key, line, answered, ends_s
-        self.is_over = False
+    key: str
+    line: bytes
+    answered: Answered
+    ends_s: float
+    is_over: bool = False
 
     def end(self, result: ListenerReply | RacewayError) -> None:
         """Report the result, once."""
@@ -61,12 +52,12 @@ class _LinkConnection(asyncio.Protocol):
 
     def __init__(self, link: LineLink) -> None:
         self._link = link
-        self._receiver = LineReceiver(link.limits.answer_bytes)
+        self._receiver = LineReceiver(link.settings.answer_limit)
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
-        self._link.made(self)
+        self._link.connection = self
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes within a turn; resulting output is flushed at its end, on an idle bus immediately."""
@@ -86,7 +77,7 @@ class _LinkConnection(asyncio.Protocol):
                 if reply is not None:
                     self._link.take(reply)
         # Framing is in doubt after a line that is not JSON, and after one over the limit.
-        except MalformedError:
+        except errors.MalformedError:
             self.transport.abort()
         if self._receiver.overflow:
             self.transport.abort()
@@ -106,32 +97,35 @@ class _LinkConnection(asyncio.Protocol):
 class LineLink:
     """Calls over one connection. Lines are flushed together, at the end of the turn."""
 
-    def __init__(self, target: Target, loop: asyncio.AbstractEventLoop, turn: Turn, limits: LineLimits) -> None:
-        self.target, self.limits = target, limits
+    def __init__(
+        self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
+    ) -> None:
+        self._target, self.settings = address.target, settings
         self._loop, self.turn = loop, turn
-        self._connection: _LinkConnection | None = None
+        self.connection: _LinkConnection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._unsent: deque[_Call] = deque()
         self._unsent_bytes = 0
         self._open: dict[str, _Call] = {}
         self._outbox: list[bytes] = []
-        self._untold: list[Callable[[RacewayError | None], None]] = []
+        self._untold: list[Tried] = []
         self._sweeping = self._closed = self.is_paused = False
 
     @property
     def open_connections(self) -> int:
         """Number of established connections: 0 or 1."""
-        return int(self._connection is not None)
+        return int(self.connection is not None)
 
-    def send(self, key: str, line: bytes, timeout_s: float, answered: Answered) -> None:
-        """Send a call. `key` is its `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
-        ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a call. `answered` gets the reply, or UnreachableError (nothing was sent), ConnectionLostError,
+        BusyError or RequestTimeoutError; never before this returns."""
+        key, line = outgoing.id, call_line(dialect, outgoing)
         call = _Call(key, line, answered, self._loop.time() + timeout_s)
         # Two calls with one id could not be told apart by their responses.
         if key in self._open or self._is_full(len(line)):
-            self._loop.call_soon(call.end, BusyError(f"too many calls are queued for {self.target}"))
+            self._loop.call_soon(call.end, errors.BusyError(f"too many calls are queued for {self._target}"))
             return
-        if self._connection is not None:
+        if self.connection is not None:
             self._open[key] = call
             self._write(line)
         else:
@@ -139,19 +133,20 @@ class LineLink:
         if not self._sweeping:
             self._sweep_later()
 
-    def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
-        """Send a line that has no response; `told` is called when it was written or could not be. While the receiver
-        does not read, `told` is held back, so that the buffer does not grow."""
-        if self._connection is not None:
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """Send a message without a reply; a written line counts as accepted, since T and S lines have no
+        acknowledgement. While the receiver does not read, `tried` is held back, so that the buffer does not grow."""
+        line = call_line(dialect, outgoing)
+        if self.connection is not None:
             self._write(line)
             if self.is_paused:
-                self._untold.append(told)
+                self._untold.append(tried)
             else:
-                self._loop.call_soon(told, None)
+                self._loop.call_soon(tried, None)
             return
 
         def settle(result: ListenerReply | RacewayError) -> None:
-            told(result if isinstance(result, RacewayError) else None)
+            tried(NotTaken(str(result), reached=False) if isinstance(result, RacewayError) else None)
 
         self._wait(_Call("", line, settle, inf))
 
@@ -159,22 +154,23 @@ class LineLink:
         """Queue a call until a connection is open."""
         self._unsent.append(call)
         self._unsent_bytes += len(call.line)
-        self._connect()
+        if self._opening is None and not self._closed:
+            self._opening = self._loop.create_task(self._open_connection())
 
     def _is_full(self, size: int) -> bool:
         """Report whether the limits are reached. Lines the receiver has not read stay in memory, so they count."""
         held = self._unsent_bytes
-        if self._connection is not None and self._connection.transport is not None:
-            held += self._connection.transport.get_write_buffer_size()
-        too_many = len(self._open) + len(self._unsent) >= self.limits.waiting
-        return too_many or (held > 0 and held + size > self.limits.waiting_bytes)
+        if self.connection is not None and self.connection.transport is not None:
+            held += self.connection.transport.get_write_buffer_size()
+        too_many = len(self._open) + len(self._unsent) >= self.settings.waiting
+        return too_many or (held > 0 and held + size > self.settings.waiting_bytes)
 
     def resume(self) -> None:
         """Call the callbacks that were held back: the receiver reads again."""
         self.is_paused = False
         untold, self._untold = self._untold, []
-        for told in untold:
-            told(None)
+        for tried in untold:
+            tried(None)
 
     def _write(self, line: bytes) -> None:
         """Queue a line for the end of the turn."""
@@ -185,8 +181,8 @@ class LineLink:
     def flush(self) -> None:
         """Write the queued lines."""
         outbox, self._outbox = self._outbox, []
-        if outbox and self._connection is not None and self._connection.transport is not None:
-            self._connection.transport.write(b"".join(outbox))
+        if outbox and self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.write(b"".join(outbox))
 
     def take(self, reply: ListenerReply) -> None:
         """End the call that a reply answers; a late or unknown one is ignored."""
@@ -196,29 +192,21 @@ class LineLink:
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
-        """Begin to connect, unless that is under way."""
-        if self._opening is None and not self._closed:
-            self._opening = self._loop.create_task(self._open_connection())
-
     async def _open_connection(self) -> None:
         """Connect and send the queued calls, or fail them."""
         try:
-            async with asyncio.timeout(self.limits.connect_s):
-                await self._loop.create_connection(lambda: _LinkConnection(self), self.target.host, self.target.port)
+            async with asyncio.timeout(self.settings.connect_ms / 1000):
+                await self._loop.create_connection(lambda: _LinkConnection(self), self._target.host, self._target.port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
-            self._refuse_unsent(UnreachableError(str(self.target), str(error) or type(error).__name__))
+            self._refuse_unsent(errors.UnreachableError(str(self._target), str(error) or type(error).__name__))
         else:
-            if self._connection is not None:
+            if self.connection is not None:
                 self._send_waiting()
             else:
-                self._refuse_unsent(ConnectionLostError(str(self.target), "closed immediately after connecting"))
+                lost = errors.ConnectionLostError(str(self._target), "closed immediately after connecting")
+                self._refuse_unsent(lost)
         finally:
             self._opening = None
-
-    def made(self, connection: _LinkConnection) -> None:
-        """Adopt a new connection."""
-        self._connection = connection
 
     def _send_waiting(self) -> None:
         """Send the queued calls."""
@@ -241,16 +229,17 @@ class LineLink:
 
     def lost(self, connection: _LinkConnection, reason: str) -> None:
         """Fail the calls in flight: the connection is closed."""
-        if connection is not self._connection:
+        if connection is not self.connection:
             return
-        self._connection, self.is_paused = None, False
+        self.connection, self.is_paused = None, False
         self._outbox.clear()
         untold, self._untold = self._untold, []
-        for told in untold:
-            told(ConnectionLostError(str(self.target), reason))
+        error = errors.ConnectionLostError(str(self._target), reason)
+        for tried in untold:
+            tried(NotTaken(str(error), reached=False))
         lost, self._open = self._open, {}
         for call in lost.values():
-            call.end(ConnectionLostError(str(self.target), reason))
+            call.end(error)
 
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
@@ -266,7 +255,7 @@ class LineLink:
         now = self._loop.time()
         for call in [call for call in (*self._open.values(), *self._unsent) if call.ends_s <= now]:
             self._open.pop(call.key, None)
-            call.end(RequestTimeoutError("", str(self.target)))
+            call.end(errors.RequestTimeoutError("", str(self._target)))
         if (self._open or self._unsent) and not self._closed:
             self._sweep_later()
 
@@ -275,5 +264,5 @@ class LineLink:
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
-        if self._connection is not None and self._connection.transport is not None:
-            self._connection.transport.abort()
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.abort()

@@ -14,49 +14,30 @@ responder and its own times, and marks the row `seneca.times: bus`.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
+from raceway import errors
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
-from raceway.errors import (
-    BusyError,
-    ConnectionLostError,
-    RacewayError,
-    RequestTimeoutError,
-    TooLargeError,
-    UnreachableError,
-)
+from raceway.errors import BusyError, RacewayError, UnreachableError
 from raceway.model.document import read_members
 from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
 from raceway.model.intents.batches import Park, Respond
 from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
-from raceway.wires.seneca.codec.custom import PARENTS
-from raceway.wires.seneca.codec.failure import ACT_EXECUTE
-from raceway.wires.seneca.codec.hub import (
-    Call,
-    CallFailure,
-    ListenerReply,
-    Outgoing,
-    PayloadForm,
-    ReplyRow,
-    Stamp,
-    answer_batch,
-    failure_of,
-    filled_hops,
-    outgoing_of,
-    started,
-)
+from raceway.wires.seneca.codec.answer import Stamp
+from raceway.wires.seneca.codec.call import Call
+from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
+from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_hops
 from raceway.wires.seneca.codec.patterns import Pattern, Pin, PinTable
-from raceway.wires.seneca.codec.rows import NOTHING
+from raceway.wires.seneca.codec.rows import NOTHING, PayloadForm, ReplyRow, answer_batch, outgoing_of
 from raceway.wires.seneca.codec.text import text_of
-from raceway.wires.seneca.codec.trk import Hops
+from raceway.wires.seneca.codec.trk import Hops, started
 from raceway.wires.seneca.dial.service import ServiceLine
 from raceway.wires.seneca.settings import SenecaDial
 
@@ -65,7 +46,6 @@ AT_ONCE = 24
 # How much longer than the caller a service is waited for: a late response is still recorded.
 GRACE_MS = 1000
 _TIMED_BY_BUS = {"seneca.times": "bus"}
-PARENTS_KEY = PARENTS.encode()
 
 
 def random_text() -> str:
@@ -73,14 +53,10 @@ def random_text() -> str:
     return random_id().decode()
 
 
-class SentCall(Protocol):
-    """The source of a request of this wire."""
-
-    sent: Call
-
-
 class Answerer(Peer):
-    """A responder behind a pin."""
+    """A responder behind a pin. `services` are those it asks."""
+
+    services: list[AttachedService]
 
     wire: ClassVar[bytes] = SENECA
     reads_source: ClassVar[bool] = True
@@ -92,6 +68,7 @@ class Answerer(Peer):
         self._door = door
         self._timeout_ms, self._message_limit = timeout_ms, message_limit
         self._answers: list[ReplyRow] = []
+        self._turn = 0
 
     def respond(self, answer: ReplyRow) -> None:
         """Queue a response; those of one turn become one batch."""
@@ -111,18 +88,23 @@ class Answerer(Peer):
         # If they cannot be stored, the broker tells the requesters.
         self._door.perform(self, Respond(answer_batch(answers), refusal))
 
-    @abstractmethod
     def in_turn(self) -> list[AttachedService]:
-        """Return the services that can be asked, in the order in which to try them."""
-
-    @abstractmethod
-    def maybe_unknown(self) -> ServiceLine | None:
-        """Return a service that was not probed yet, if any."""
+        """Return the services with a known dialect, beginning with the next in rotation; those that are down only if no
+        other is left."""
+        services = [service for service in self.services if service.line.dialect is not None]
+        if len(services) > 1:
+            self._turn += 1
+            start = self._turn % len(services)
+            services = services[start:] + services[:start]
+            services = [service for service in services if service.line.state != "down"] or services
+        return services
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Forward a request to a service. Just after a start it waits for the first probe of a service."""
         services = self.in_turn()
-        unknown = None if services else self.maybe_unknown()
+        unknown = (
+            None if services else next((each.line for each in self.services if each.line.state == "unknown"), None)
+        )
         if unknown is not None:
             unknown.after_look(lambda: self._ask(request, batch, row, self.in_turn()))
         else:
@@ -145,28 +127,28 @@ class Answerer(Peer):
         attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
         if outgoing.is_larger_than(self._message_limit):
             what = f"a message to {self.pin.text}"
-            attempt.refuse(TooLargeError(what, outgoing.data_bytes, self._message_limit))
+            attempt.refuse(errors.TooLargeError(what, outgoing.data_bytes, self._message_limit))
         else:
             attempt.go_on(None)
 
-    def _maybe_same(self, call: SentCall | None) -> Outgoing | None:
-        """Return a call of this wire without decoding its row; None if there is no call, or its row is needed."""
-        if call is None:
-            return None
-        sent = call.sent
-        # W's call chain is kept in the row's attributes only.
-        if sent.attributes is not None and PARENTS_KEY in sent.attributes:
+    def _maybe_same(self, sent: Call | None) -> Outgoing | None:
+        """Return a call of this wire without decoding its row; None if there is none."""
+        if sent is None:
             return None
         sent_ms = self.runtime.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
-            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, parents=sent.parents,
+            document_bytes=sent.came_bytes,
         )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, PayloadForm]:
         """Build the request from a row. A message of another wire gets its masked id: the sender's own is internal to
         the bus."""
-        keys = {} if self._is_matched_by(batch, row) else self._keys(batch.item("topic", row).decode())
+        keys: Pattern = {}
+        if not self._is_matched_by(batch, row):
+            # It came by topic name, and is given the members that make it match the pin.
+            keys = self.pin.maybe_keys(self._door.view.public_name(batch.item("topic", row).decode())) or {}
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.runtime.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
@@ -183,10 +165,6 @@ class Answerer(Peer):
         # A publish may have come by topic name: the bus republishes dead letters so.
         members = read_members(batch.item("payload", row))
         return self.pin.matches(lambda key: text_of(members, key))
-
-    def _keys(self, name: str) -> Pattern:
-        """Return the members a message of the topic must have to match the pin."""
-        return self.pin.maybe_keys(self._door.view.public_name(name)) or {}
 
 
 class Attempt:
@@ -253,8 +231,8 @@ class Attempt:
         pin = self._answerer.pin.text
         if isinstance(error, UnreachableError):
             return UnreachableError(pin, "no service accepts connections")
-        if isinstance(error, ConnectionLostError):
-            return ConnectionLostError(pin, "closed by the service before it responded")
+        if isinstance(error, errors.ConnectionLostError):
+            return errors.ConnectionLostError(pin, "closed by the service before it responded")
         return BusyError(f"too many calls are queued for {pin}") if isinstance(error, BusyError) else error
 
     def _respond(self, reply: ListenerReply, refusal: RacewayError | None = None) -> None:
@@ -288,7 +266,7 @@ class Attempt:
 def _failed(error: RacewayError) -> ListenerReply:
     """Build the reply for a service that gave none, or none that can be read."""
     # These have codes of their own on this wire; for any other the caller sees a failed action.
-    if isinstance(error, BusyError | RequestTimeoutError):
+    if isinstance(error, BusyError | errors.RequestTimeoutError):
         return ListenerReply(failure=failure_of(error, {}))
     return ListenerReply(failure=CallFailure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
 
@@ -298,7 +276,7 @@ class AttachedService(Answerer):
 
     def __init__(self, door: Door, pin: Pin, timeout_ms: int, line: ServiceLine, settings: SenecaDial) -> None:
         super().__init__(door, pin, timeout_ms, settings.message_limit)
-        self.line = line
+        self.line, self.services = line, [self]
         limits = (settings.observer_messages, settings.observer_bytes)
         self.courier = Courier(self.runtime.loop, settings.retries_ms, limits, self._hand, self._park)
 
@@ -316,7 +294,7 @@ class AttachedService(Answerer):
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
         outgoing.sync = False
         if outgoing.is_larger_than(self._message_limit):
-            reason = TooLargeError("the message", outgoing.data_bytes, self._message_limit)
+            reason = errors.TooLargeError("the message", outgoing.data_bytes, self._message_limit)
             self.runtime.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
         else:
             self.line.tell(outgoing, self._timeout_ms / 1000, tried)
@@ -324,14 +302,6 @@ class AttachedService(Answerer):
     def _park(self, parcel: Parcel, reason: str) -> None:
         """Park a message that was not accepted."""
         self._door.perform(self, Park(parcel.batch, parcel.row, self.line.address.url, reason))
-
-    def in_turn(self) -> list[AttachedService]:
-        """Return the service itself, if its dialect is known."""
-        return [self] if self.line.dialect is not None else []
-
-    def maybe_unknown(self) -> ServiceLine | None:
-        """Return the link of the service, if it was not probed yet."""
-        return self.line if self.line.state == "unknown" else None
 
     def close(self, reason: str) -> None:
         """Park what waits and close the connections."""
@@ -345,9 +315,8 @@ class PinGroup(Answerer):
     def __init__(self, door: Door, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
         super().__init__(door, pin, timeout_ms, message_limit)
         self.name, self.description = pin.text, "Seneca services"
-        self.services: list[AttachedService] = []
+        self.services = []
         self._pins = pins
-        self._turn = 0
 
     def spells(self, name: str) -> bool:
         """Report whether a topic name means this pin. Of several pins that cover the name exactly one does."""
@@ -356,18 +325,3 @@ class PinGroup(Answerer):
     def members(self) -> Sequence[Responder]:
         """Return the services that can be asked, or all if none is known to be up."""
         return self.in_turn() or self.services
-
-    def maybe_unknown(self) -> ServiceLine | None:
-        """Return a service that was not probed yet, if any."""
-        return next((service.line for service in self.services if service.line.state == "unknown"), None)
-
-    def in_turn(self) -> list[AttachedService]:
-        """Return the services with a known dialect, beginning with the next in rotation; those that are down only if no
-        other is left."""
-        services = [service for service in self.services if service.line.dialect is not None]
-        if len(services) > 1:
-            self._turn += 1
-            start = self._turn % len(services)
-            services = services[start:] + services[:start]
-            services = [service for service in services if service.line.state != "down"] or services
-        return services

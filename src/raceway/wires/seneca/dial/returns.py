@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import structlog
+from msgspec.structs import replace
 
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer
@@ -20,30 +21,23 @@ from raceway.model.intents.batches import Park
 from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.courier import Courier, Parcel, Tried
-from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
-from raceway.wires.seneca.codec.hub import HttpRequest, http_request_bytes
-from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
-from raceway.wires.seneca.dial.service import maybe_not_taken
+from raceway.wires.seneca.codec.answer import JSON_LINE
+from raceway.wires.seneca.codec.outgoing import HttpRequest
+from raceway.wires.seneca.dial.address import parse_address
+from raceway.wires.seneca.dial.service import HttpLink, maybe_not_taken
 from raceway.wires.seneca.settings import SenecaDial
 
 log = structlog.get_logger("raceway.dial")
 
 # Connections per return path. There are many paths, each rarely used.
 CONNECTIONS = 4
-LINES = b"content-type: application/json\r\n"
-# Return paths whose connections are kept; beyond that the oldest pool is closed, since callers choose the addresses.
-KEPT_POOLS = 256
+# Return paths whose connections are kept; the oldest are closed beyond that, since callers choose the addresses.
+KEPT_LINKS = 256
 
 
-class _Pool(NamedTuple):
-    """The connections to one return path."""
-
-    pool: HttpPool
-    address: ServiceAddress
-
-
-class ReturnPeer(Peer):
-    """The bus itself, as the sender of late answers."""
+class SenecaPeer(Peer):
+    """A peer that receives nothing: a connection, whose requests and publishes are those of its calls; or the bus
+    itself, as the sender of late answers and the keeper of services."""
 
     wire: ClassVar[bytes] = SENECA
 
@@ -59,10 +53,11 @@ class Returns:
         allowed: AllowList,
         is_own: Callable[[Target], bool],
     ) -> None:
-        self._door, self._settings, self._loop = door, settings, loop
-        self._peer = ReturnPeer(random_id().decode(), door.runtime.clock_us())
+        self._door, self._loop = door, loop
+        self._settings = replace(settings, connections=CONNECTIONS, answer_limit=settings.return_limit)
+        self._peer = SenecaPeer(random_id().decode(), door.runtime.clock_us())
         self._allowed, self._is_own = allowed, is_own
-        self._pools: dict[str, _Pool] = {}
+        self._links: dict[str, HttpLink] = {}
         limits = (settings.observer_messages, settings.observer_bytes)
         self._courier = Courier(loop, settings.retries_ms, limits, self._hand, self._park)
         self._sent = 0
@@ -102,30 +97,15 @@ class Returns:
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         """POST the response once."""
-        pool, address = self._pool(parcel.data.decode())
-        request = HttpRequest(LINES, parcel.batch.item("payload", parcel.row))
-        data = http_request_bytes(request, address.host, address.path)
-        pool.send(data, self._settings.return_ms / 1000, lambda response: tried(maybe_not_taken(response)))
-
-    def _pool(self, urn: str) -> _Pool:
-        """Return the connections to a return path, opening a pool if there is none."""
-        found = self._pools.get(urn)
-        if found is None:
-            address = parse_address(urn)
-            settings = self._settings
-            limits = PoolLimits(
-                connections=CONNECTIONS,
-                waiting=settings.waiting,
-                waiting_bytes=settings.waiting_bytes,
-                answer_bytes=settings.return_limit,
-                connect_s=settings.connect_ms / 1000,
-                idle_s=settings.idle_ms / 1000,
-            )
-            pool = HttpPool(address.target, self._loop, self._door.runtime.turn, limits, address.maybe_tls())
-            found = self._pools[urn] = _Pool(pool, address)
-            if len(self._pools) > KEPT_POOLS:
-                self._pools.pop(next(iter(self._pools))).pool.close()
-        return found
+        urn = parcel.data.decode()
+        link = self._links.get(urn)
+        if link is None:
+            link = HttpLink(parse_address(urn), self._settings, self._loop, self._door.runtime.turn)
+            self._links[urn] = link
+            if len(self._links) > KEPT_LINKS:
+                self._links.pop(next(iter(self._links))).close()
+        request = HttpRequest(JSON_LINE, parcel.batch.item("payload", parcel.row))
+        link.post(request, self._settings.return_ms / 1000, lambda response: tried(maybe_not_taken(response)))
 
     def _park(self, parcel: Parcel, reason: str) -> None:
         """Log and park a response that was not accepted."""
@@ -139,5 +119,5 @@ class Returns:
     def close(self) -> None:
         """Park what has not been delivered, and close all connections."""
         self._courier.give_up("the bus stops")
-        for pool, _ in self._pools.values():
-            pool.close()
+        for link in self._links.values():
+            link.close()

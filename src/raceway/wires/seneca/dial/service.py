@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 import structlog
 
 from raceway.errors import MalformedError, RacewayError, UnreachableError
+from raceway.model.document import raw_members
 from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.courier import NotTaken, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.net.turn import Turn
-from raceway.wires.seneca.codec.hub import (
-    Dialect,
-    ListenerReply,
-    Outgoing,
-    call_http,
-    call_line,
-    http_request_bytes,
-    raw_members,
-    read_http_answer,
-)
+from raceway.wires.seneca.codec.call import Dialect
+from raceway.wires.seneca.codec.outgoing import HttpRequest, ListenerReply, Outgoing, call_http, read_http_answer
 from raceway.wires.seneca.dial.address import ServiceAddress
-from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
+from raceway.wires.seneca.dial.line_link import Answered, LineLink
 from raceway.wires.seneca.settings import SenecaDial
 
 log = structlog.get_logger("raceway.dial")
 
-Answered = Callable[[ListenerReply | RacewayError], None]
 State = Literal["up", "down", "unknown"]
 # Shortest interval between two log events about failed calls of one service.
 LOG_S = 1.0
@@ -43,19 +35,8 @@ LOG_S = 1.0
 PROBE = Outgoing("probe", "probe", "raceway", raw_members({"role": "seneca", "cmd": "ping"}))
 
 
-class Transport(Protocol):
-    """Calls over HTTP or over lines."""
-
-    @property
-    def open_connections(self) -> int: ...
-
-    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None: ...
-    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None: ...
-    def close(self) -> None: ...
-
-
-class OverHttp:
-    """Calls over HTTP."""
+class HttpLink(HttpPool):
+    """Calls to one address over HTTP."""
 
     def __init__(
         self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
@@ -69,78 +50,30 @@ class OverHttp:
             idle_s=settings.idle_ms / 1000,
         )
         self._address = address
-        self.pool = HttpPool(address.target, loop, turn, limits, address.maybe_tls())
-
-    @property
-    def open_connections(self) -> int:
-        """Number of established connections."""
-        return self.pool.open_connections
+        super().__init__(address.target, loop, turn, limits, address.maybe_tls())
 
     def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
         """Send a request; `answered` gets the reply."""
-
-        def read(response: HttpReply | RacewayError) -> None:
-            answered(response if isinstance(response, RacewayError) else read_response(dialect, response))
-
-        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
+        request = call_http(dialect, outgoing)
+        self.post(request, timeout_s, lambda response: answered(read_response(dialect, response)))
 
     def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """Send a message without a reply; any 2xx accepts it."""
+        self.post(call_http(dialect, outgoing), timeout_s, lambda response: tried(maybe_not_taken(response)))
 
-        def read(response: HttpReply | RacewayError) -> None:
-            tried(maybe_not_taken(response))
-
-        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
-
-    def _request(self, dialect: Dialect, outgoing: Outgoing) -> bytes:
-        return http_request_bytes(call_http(dialect, outgoing), self._address.host, self._address.path)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self.pool.close()
+    def post(self, request: HttpRequest, timeout_s: float, heard: Callable[[HttpReply | RacewayError], None]) -> None:
+        """Send an HTTP request; `heard` gets the response."""
+        self.send(request.to_bytes(self._address.host, self._address.path), timeout_s, heard)
 
 
-class OverLines:
-    """Calls over lines of TCP."""
-
-    def __init__(
-        self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
-    ) -> None:
-        limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
-        self._link = LineLink(address.target, loop, turn, limits)
-
-    @property
-    def open_connections(self) -> int:
-        """Number of established connections."""
-        return self._link.open_connections
-
-    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
-        """Send a request; `answered` gets the reply."""
-        self._link.send(outgoing.id, call_line(dialect, outgoing), timeout_s, answered)
-
-    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
-        """Send a message without a reply; a written line counts as accepted, since T and S lines have no
-        acknowledgement."""
-
-        def told(error: RacewayError | None) -> None:
-            tried(None if error is None else NotTaken(str(error), reached=False))
-
-        self._link.tell(call_line(dialect, outgoing), told)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._link.close()
-
-
-def read_response(dialect: Dialect, response: HttpReply) -> ListenerReply | RacewayError:
+def read_response(dialect: Dialect, response: HttpReply | RacewayError) -> ListenerReply | RacewayError:
     """Read an HTTP response as a reply."""
+    if isinstance(response, RacewayError):
+        return response
     # Following it would connect to an address that is not on the allow-list.
     if 300 <= response.status < 400:
         return MalformedError(f"the service responded with a redirect ({response.status}); redirects are not followed")
-    try:
-        return read_http_answer(dialect, response.status, response.headers, response.body)
-    except MalformedError as error:
-        return error
+    return read_http_answer(dialect, response.status, response.headers, response.body)
 
 
 def maybe_not_taken(response: HttpReply | RacewayError) -> NotTaken | None:
@@ -166,8 +99,8 @@ class ServiceLine:
         self.calls = self.failures = 0
         self._logged_s = float("-inf")
         self._settings, self._loop = settings, loop
-        over = OverHttp if address.is_http else OverLines
-        self._transport: Transport = over(address, settings, loop, turn)
+        kind: type[HttpLink | LineLink] = HttpLink if address.is_http else LineLink
+        self._link = kind(address, settings, loop, turn)
         self._pause_ms = settings.retry_ms
         self._retry: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -176,7 +109,7 @@ class ServiceLine:
     @property
     def open_connections(self) -> int:
         """Number of established connections."""
-        return self._transport.open_connections
+        return self._link.open_connections
 
     def after_look(self, callback: Callable[[], None]) -> None:
         """Call back after the first probe. Only for a service whose state is `unknown`."""
@@ -187,7 +120,7 @@ class ServiceLine:
         to `note`."""
         assert self.dialect is not None
         self.calls += 1
-        self._transport.call(self.dialect, outgoing, timeout_s, answered)
+        self._link.call(self.dialect, outgoing, timeout_s, answered)
 
     def note(self, reply: ListenerReply | RacewayError) -> None:
         """Update the state from the result of a call."""
@@ -196,14 +129,11 @@ class ServiceLine:
         elif self.state != "up":
             self._is_up()
         if isinstance(reply, RacewayError):
-            self._note_failure(reply)
-
-    def _note_failure(self, error: RacewayError) -> None:
-        """Count a failed call and log it, at most once a second: a service may fail thousands at once."""
-        self.failures += 1
-        if self._loop.time() - self._logged_s >= LOG_S:
-            self._logged_s = self._loop.time()
-            log.warning("service call failed", url=self.address.url, reason=str(error), failures=self.failures)
+            self.failures += 1
+            # At most once a second: a service may fail thousands of calls at once.
+            if self._loop.time() - self._logged_s >= LOG_S:
+                self._logged_s = self._loop.time()
+                log.warning("service call failed", url=self.address.url, reason=str(reply), failures=self.failures)
 
     def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """Send a message without a reply."""
@@ -218,7 +148,7 @@ class ServiceLine:
             self.failures += failure is not None
             tried(failure)
 
-        self._transport.tell(self.dialect, outgoing, timeout_s, note)
+        self._link.tell(self.dialect, outgoing, timeout_s, note)
 
     # ---- is it there? ------------------------------------------------------------------------------------------------
 
@@ -230,7 +160,10 @@ class ServiceLine:
                 if self.address.dialect is None:
                     self.dialect = await self._ask_dialect()
                 else:
-                    await self._connect()
+                    # The dialect is known, only reachability is not: connect and close again.
+                    target = self.address.target
+                    transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
+                    transport.close()
         except (OSError, UnicodeError, RacewayError) as error:  # UnicodeError: a host name that IDNA cannot encode
             self._went_down(str(error) or "no response in time")
         else:
@@ -239,24 +172,16 @@ class ServiceLine:
         for callback in curious:
             callback()
 
-    async def _connect(self) -> None:
-        """Connect and close again: the dialect is known, only reachability is not."""
-        target = self.address.target
-        transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
-        transport.close()
-
     async def _ask_dialect(self) -> Dialect:
         """Send the probe with headers and `meta$`, and infer the dialect from the response."""
-        transport = self._transport
-        assert isinstance(transport, OverHttp)
+        assert isinstance(self._link, HttpLink)
         heard: asyncio.Future[HttpReply | RacewayError] = self._loop.create_future()
 
         def hear(response: HttpReply | RacewayError) -> None:
             if not heard.done():
                 heard.set_result(response)
 
-        data = http_request_bytes(call_http(Dialect.ANY, PROBE), self.address.host, self.address.path)
-        transport.pool.send(data, self._settings.connect_ms / 1000, hear)
+        self._link.post(call_http(Dialect.ANY, PROBE), self._settings.connect_ms / 1000, hear)
         response = await heard
         if isinstance(response, RacewayError):
             raise response
@@ -291,7 +216,7 @@ class ServiceLine:
             self._retry.cancel()
         if self._looking is not None:
             self._looking.cancel()
-        self._transport.close()
+        self._link.close()
 
 
 def dialect_of(response: HttpReply) -> Dialect:

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import ClassVar
 
 import msgspec
 import structlog
 
 from raceway.broker.door import Door
-from raceway.broker.peers import Peer
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
-from raceway.model.envelope import SENECA
 from raceway.model.intents.kinds import Done, IntentFor
 from raceway.model.intents.services import AttachService, CheckWritable, DetachService, KeepServices
 from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
-from raceway.wires.seneca.codec.hub import parse_pins
+from raceway.wires.seneca.codec.pattern_text import parse_pins
 from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
 from raceway.wires.seneca.dial.address import ServiceAddress, parse_address
 from raceway.wires.seneca.dial.pins import AttachedService, PinGroup
+from raceway.wires.seneca.dial.returns import SenecaPeer
 from raceway.wires.seneca.dial.service import ServiceLine
 from raceway.wires.seneca.settings import SenecaDial
 
@@ -60,12 +58,6 @@ class ServiceRow(msgspec.Struct, frozen=True):
     connections: int
 
 
-class TablePeer(Peer):
-    """The bus itself, which stores the services it calls."""
-
-    wire: ClassVar[bytes] = SENECA
-
-
 class ServiceTable:
     """The attached services. `is_own` tells whether an address is the bus itself, which cannot be attached."""
 
@@ -80,7 +72,7 @@ class ServiceTable:
     ) -> None:
         self.pins: PinTable[PinGroup] = PinTable()
         self._door, self._loop = door, loop
-        self._peer = TablePeer(random_id().decode(), door.runtime.clock_us())
+        self._peer = SenecaPeer(random_id().decode(), door.runtime.clock_us())
         self._settings, self._timeout_ms = settings, timeout_ms
         self._allowed, self._is_own = allowed, is_own
         self._names: dict[str, str] = {}
@@ -103,7 +95,9 @@ class ServiceTable:
         for kept in self._door.view.kept(SECTION).values():
             self._restore(msgspec.convert(kept, Attachment))
         for service in self:
-            self._look_at(service.line)
+            task = self._loop.create_task(service.line.look())
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
 
     async def looked(self, limit_s: float) -> None:
         """Wait until every service was probed once, at most `limit_s` seconds: a caller right after the start must not
@@ -136,7 +130,7 @@ class ServiceTable:
         kept = {_key(service): msgspec.to_builtins(self._kept(service, dialect)) for service in there}
         try:
             await self._ask(KeepServices(SECTION, kept))
-            await self._committed()
+            await self._told(self._door.runtime.after_commit)
         except RacewayError:
             # The commit failed, so a restart would not know these services: detach them again.
             for service in services:
@@ -159,14 +153,15 @@ class ServiceTable:
         address = parse_address(url)
         gone: list[str] = []
         for pattern in parse_pins(pins):
-            group = self._maybe_group(pattern)
+            pin = self.pins.maybe_attached(pattern)
+            group = None if pin is None else self.pins.maybe_get(pin)
             service = None if group is None else _maybe_service(group, address.url)
             if service is not None:
                 gone.append(_key(service))
                 self._take_out(service)
         self._configured.difference_update(gone)
         await self._ask(KeepServices(SECTION, dict.fromkeys(gone)))
-        await self._committed()
+        await self._told(self._door.runtime.after_commit)
         return len(gone)
 
     def rows(self) -> list[ServiceRow]:
@@ -214,7 +209,11 @@ class ServiceTable:
 
     def _add(self, pin: Pin, address: ServiceAddress) -> AttachedService:
         """Attach a service to one pin, or return it if it is attached already."""
-        group = self.pins.maybe_get(pin) or self._new_group(pin)
+        group = self.pins.maybe_get(pin)
+        if group is None:
+            group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
+            self.pins.add(pin, group)
+            self._door.perform(group, AttachService("request", pin.topic))
         known = _maybe_service(group, address.url)
         if known is not None:
             if address.dialect is None or address.dialect is known.line.dialect:
@@ -226,13 +225,6 @@ class ServiceTable:
         group.services.append(service)
         self._door.perform(service, AttachService("publish", pin.topic))
         return service
-
-    def _new_group(self, pin: Pin) -> PinGroup:
-        """Create the group of a new pin."""
-        group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
-        self.pins.add(pin, group)
-        self._door.perform(group, AttachService("request", pin.topic))
-        return group
 
     def _take_out(self, service: AttachedService) -> None:
         """Detach a service, and remove its pin if it was the last."""
@@ -249,42 +241,16 @@ class ServiceTable:
         self._door.perform(service, DetachService())
         service.close("the service was detached")
 
-    def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
-        """The group of an attached pin."""
-        pin = self.pins.maybe_attached(pattern)
-        return None if pin is None else self.pins.maybe_get(pin)
-
-    # ---- looking -----------------------------------------------------------------------------------------------------
-
-    def _look_at(self, line: ServiceLine) -> None:
-        """Probe a service in the background."""
-        task = self._loop.create_task(line.look())
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
-
     async def _ask(self, intent: IntentFor[Done]) -> None:
         """Perform an intent of the table itself. Raises its error."""
-        done: asyncio.Future[Done | RacewayError] = self._loop.create_future()
+        await self._told(lambda tell: self._door.perform(self._peer, intent, tell))
 
-        def tell(outcome: Done | RacewayError) -> None:
-            if not done.done():
-                done.set_result(outcome)
-
-        self._door.perform(self._peer, intent, tell)
+    async def _told(self, begin: Callable[[Callable[[Done | RacewayError | None], None]], None]) -> None:
+        """Wait until what `begin` starts has told its outcome. Raises it if it is an error."""
+        done: asyncio.Future[Done | RacewayError | None] = self._loop.create_future()
+        begin(lambda outcome: None if done.done() else done.set_result(outcome))
         if isinstance(outcome := await done, RacewayError):
             raise outcome
-
-    async def _committed(self) -> None:
-        """Wait until the journal has stored the change. Raises UnavailableError."""
-        done: asyncio.Future[RacewayError | None] = self._loop.create_future()
-
-        def tell(error: RacewayError | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        self._door.runtime.after_commit(tell)
-        if (error := await done) is not None:
-            raise error
 
     def _row(self, service: AttachedService) -> ServiceRow:
         """List one service."""

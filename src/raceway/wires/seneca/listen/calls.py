@@ -23,19 +23,13 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.topics import Topic
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
-from raceway.wires.seneca.codec.call import SEED, SEED_LINE
-from raceway.wires.seneca.codec.failure import ACT_EXECUTE
-from raceway.wires.seneca.codec.hub import (
-    Call,
-    CallFailure,
-    ListenerReply,
-    Outcome,
-    Stamp,
-    failure_of,
-    outcome_of,
-    response_document,
-)
+from raceway.wires.seneca.codec.answer import Outcome, Stamp, response_document
+from raceway.wires.seneca.codec.call import SEED, SEED_LINE, Call
+from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
+from raceway.wires.seneca.codec.outgoing import ListenerReply
+from raceway.wires.seneca.codec.rows import outcome_of
 from raceway.wires.seneca.codec.trk import maybe_own
+from raceway.wires.seneca.dial.returns import Returns
 from raceway.wires.seneca.listen.repeats import Repeats, Settled
 
 # Number of expected answers before it is known how many responders were asked: more than can be.
@@ -55,22 +49,10 @@ class CallConnection(Protocol):
     def accept(self, call: SenecaCall, stamp: Stamp) -> None: ...
 
 
-class ReturnPath(Protocol):
-    """Sends answers to addresses that callers name."""
-
-    def allows(self, urn: str) -> bool:
-        """Return whether the bus may connect to this address."""
-
-    def note_refusal(self, urn: str) -> None:
-        """Log that a call named an address that is not allowed."""
-
-    def send(self, urn: str, document: bytes, call_id: str) -> None: ...
-
-
 class CallContext:
     """State of all calls. `instance` is the id of this bus in hops; `returns` sends late answers to their callers."""
 
-    def __init__(self, door: Door, instance: str, repeats: Repeats, returns: ReturnPath) -> None:
+    def __init__(self, door: Door, instance: str, repeats: Repeats, returns: Returns) -> None:
         self.instance, self.repeats, self.returns = instance, repeats, returns
         self.count_error = door.count_error
         self._clock_us = door.runtime.clock_us

@@ -11,24 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+import msgspec
+
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
-from raceway.net.tcp import StreamProtocol
-from raceway.wires.seneca.codec.hub import (
-    HttpAnswer,
-    NotACall,
-    Outcome,
-    Stamp,
-    accepted_http,
-    answer_http,
-    http_bytes,
-    read_http,
-    refusal_http,
-    several_http,
-)
+from raceway.wires.seneca.codec import answer as codec
+from raceway.wires.seneca.codec.answer import HttpAnswer, Outcome, Stamp
+from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
-from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaProtocol, SenecaSession
 
 PATH = b"/act"
 METHODS = {b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"}
@@ -37,66 +29,34 @@ MAX_AHEAD = 100
 # How long to keep reading after a refusal that ends the connection. Closing with unread input would make TCP send RST,
 # and the client might lose the refusal (RFC 9112, 9.6).
 LAST_WORDS_S = 2.0
-# Cached `Host` values that passed the check.
-KNOWN_HOSTS = 100
 
 
-class AnswerSlot:
+class AnswerSlot(msgspec.Struct):
     """Slot of one request's answer in the output order. `closes`: close the connection after it."""
 
-    __slots__ = ("closes", "data")
-
-    def __init__(self, closes: bool) -> None:
-        self.data: bytes | None = None
-        self.closes = closes
+    closes: bool
+    data: bytes | None = None
 
 
-class SenecaHttpGate:
-    """State that all sessions over HTTP share besides the wire's gate."""
-
-    def __init__(self, wire: SenecaGate) -> None:
-        self.wire = wire
-        self._known_hosts: set[bytes | None] = {None}
-
-    def is_welcome(self, headers: dict[bytes, bytes]) -> bool:
-        host, origin, site = headers.get(b"host"), headers.get(b"origin"), headers.get(b"sec-fetch-site")
-        if origin is None and site is None and host in self._known_hosts:
-            return True
-        welcome = self.wire.is_ours(host, origin, site)
-        if welcome and len(self._known_hosts) < KNOWN_HOSTS:
-            self._known_hosts.add(host)
-        return welcome
-
-
-class SenecaHttp(StreamProtocol):
+class SenecaHttp(SenecaProtocol):
     _session: SenecaHttpSession | None
 
-    def __init__(self, door: SenecaHttpGate) -> None:
-        settings = door.wire.settings
-        super().__init__(door.wire, RequestReader(settings.body_limit, settings.head_limit))
-        self._door = door
+    def __init__(self, gate: SenecaGate) -> None:
+        super().__init__(gate, RequestReader(gate.settings.body_limit, gate.settings.head_limit))
 
     def open_session(self, transport: asyncio.Transport) -> SenecaHttpSession:
-        return SenecaHttpSession(self._door, transport, self.pending)
+        return SenecaHttpSession(self._gate, transport, self.pending)
 
     def data_received(self, data: bytes) -> None:
         if self._session is not None and not self._session.is_over:
             super().data_received(data)
 
-    def eof_received(self) -> bool:
-        """Handle a half-close (RFC 9293, 3.6.1): close when all requests are answered."""
-        if self._session is None or self._session.is_tls:
-            return False
-        self._session.end_when_answered()
-        return True
-
 
 class SenecaHttpSession(SenecaSession):
     is_brief: ClassVar[bool] = True
 
-    def __init__(self, door: SenecaHttpGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        super().__init__(door.wire, transport, pending)
-        self._is_welcome = door.is_welcome
+    def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(gate, transport, pending)
         self._places: deque[AnswerSlot] = deque()
         # RFC 9112, 9.6: no requests are processed after one that closes the connection.
         self.is_over = self._is_ending = False
@@ -130,11 +90,11 @@ class SenecaHttpSession(SenecaSession):
             return _refusal(404, "not_found", "unknown path; send messages to /act")
         if request.method not in METHODS:
             return _refusal(405, "method_not_allowed", "method not allowed: use POST, or GET with the message as query")
-        if not self._is_welcome(request.headers):
+        if not self.gate.is_welcome(request.headers):
             return _refusal(403, "forbidden", "requests from other sites are refused")
         sent = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(sent, NotACall):
-            return refusal_http(sent)
+            return codec.refusal_http(sent)
         return SenecaCall(self.gate.context, self, sent)
 
     def _next_place(self, closes: bool) -> AnswerSlot:
@@ -167,13 +127,14 @@ class SenecaHttpSession(SenecaSession):
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
-        self._put(call.place, answer_http(call.sent, outcome, stamp))
+        self._put(call.place, codec.answer_http(call.sent, outcome, stamp))
 
     def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
-        self._put(call.place, several_http(call.sent, list(answers), stamp))
+        document = codec.several_document(call.sent, answers, stamp)
+        self._put(call.place, HttpAnswer(200, codec.JSON_LINE, document))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:
-        self._put(call.place, accepted_http(call.sent, stamp))
+        self._put(call.place, codec.accepted_http(call.sent, stamp))
 
     def end_when_answered(self) -> None:
         self.is_over = True
@@ -185,7 +146,7 @@ class SenecaHttpSession(SenecaSession):
     def _put(self, place: AnswerSlot, answer: HttpAnswer) -> None:
         if not self.open:
             return
-        place.data = http_bytes(answer, place.closes)
+        place.data = codec.http_bytes(answer, place.closes)
         self.hear()  # the idle time starts with the last answer
         self._write_places()
 
@@ -217,4 +178,4 @@ _CODES: Final = {503: "overloaded", 413: "too_large", 431: "too_large"}
 
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:
-    return refusal_http(NotACall(status, code, message))
+    return codec.refusal_http(NotACall(status, code, message))

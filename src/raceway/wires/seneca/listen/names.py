@@ -14,15 +14,8 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from raceway.errors import NoRouteError
-from raceway.wires.seneca.codec.hub import Call
-from raceway.wires.seneca.codec.patterns import (
-    INTERNAL_KEYS,
-    KEY_ORDER,
-    PinTable,
-    canonical_text,
-    is_internal,
-    maybe_topic,
-)
+from raceway.wires.seneca.codec import patterns
+from raceway.wires.seneca.codec.call import Call
 
 # Values come from callers, so the cache is bounded.
 KEPT, KEPT_KEYS, KEPT_BYTES = 4096, 16, 256
@@ -39,7 +32,7 @@ class Named(NamedTuple):
 
 
 class Names:
-    def __init__(self, pins: PinTable[Any]) -> None:
+    def __init__(self, pins: patterns.PinTable[Any]) -> None:
         self._pins = pins
         self._changes = -1
         self._keys: tuple[str, ...] = ()
@@ -48,18 +41,16 @@ class Names:
     def of(self, sent: Call) -> Named:
         """Return the topic and responders of a call. Raises NoRouteError without a topic, and NameInvalidError."""
         if self._changes != self._pins.changes:
-            self._forget()
+            self._changes, self._kept = self._pins.changes, {}
+            keys = {key for pin, _ in self._pins for key in pin.pattern}
+            self._keys = tuple(sorted(keys.union(patterns.INTERNAL_KEYS)))
         get = sent.members.get
         values = tuple([None if (value := get(key)) is None else bytes(value) for key in self._keys])
         named = self._kept.get(values)
         return self._found(sent, values) if named is None else named
 
-    def _forget(self) -> None:
-        self._changes, self._kept = self._pins.changes, {}
-        self._keys = tuple(sorted({*INTERNAL_KEYS, *(key for pin, _ in self._pins for key in pin.pattern)}))
-
     def _found(self, sent: Call, values: tuple[bytes | None, ...]) -> Named:
-        if is_internal(sent.look):
+        if patterns.is_internal(sent.look):
             raise NoRouteError("")
         found = self._pins.maybe_find(sent.look)
         if found is None:
@@ -73,12 +64,12 @@ class Names:
         return named
 
     def _by_common_keys(self, sent: Call) -> Named:
-        topic = maybe_topic(sent.text)
+        topic = patterns.maybe_topic(sent.text)
         if topic is None:
             raise NoRouteError("")
         missed = self._pins.maybe_missed(topic, sent.look)
         if missed is not None:
             pin, group = missed
             return Named(topic.encode(), pin.text, pin.pattern.keys(), group)
-        named = {key: text for key in KEY_ORDER if (text := sent.text(key)) is not None}
-        return Named(topic.encode(), canonical_text(named), named.keys())
+        named = {key: text for key in patterns.KEY_ORDER if (text := sent.text(key)) is not None}
+        return Named(topic.encode(), patterns.canonical_text(named), named.keys())

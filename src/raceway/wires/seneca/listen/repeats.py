@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from raceway.wires.seneca.codec.hub import Outcome, Result, Stamp
+from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -110,13 +110,10 @@ class Repeats:
                 self._fresh_until = entry.begun_ms + self._window_ms
                 return
             if entry.settled is None and entry.waiting:
-                self._reopen(key, entry, now)
+                # Callers still wait for it: its window begins again.
+                entry.begun_ms = now
+                entries.move_to_end(key)
                 return
             del entries[key]
             if entry.settled is not None:
                 self._size -= entry.settled.size
-
-    def _reopen(self, key: str, entry: _Entry, now: float) -> None:
-        """Restart the window of an entry that callers still wait for."""
-        entry.begun_ms = now
-        self._entries.move_to_end(key)

@@ -5,8 +5,8 @@ If the bus has an administrator's token it is required, as `Authorization: Beare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,18 +14,11 @@ from starlette.requests import Request
 
 from raceway.errors import MalformedError
 from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Routes, delete, get, post
+from raceway.wires.seneca.dial.services import ServiceTable
 
 # Enough for a pin and an address.
 MAX_BODY = 64 * 1024
 ADDRESS = "/api/seneca/services"
-
-
-class ServiceDirectory(Protocol):
-    """The table of attached services. Rows are records that can be encoded as JSON."""
-
-    def rows(self) -> Sequence[Any]: ...
-    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> Sequence[Any]: ...
-    async def detach(self, pins: str, url: str) -> int: ...
 
 
 class Attach(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,7 +37,7 @@ class Detached(msgspec.Struct, frozen=True):
 
 
 class SenecaRoutes(Routes):
-    def __init__(self, services: ServiceDirectory) -> None:
+    def __init__(self, services: ServiceTable) -> None:
         self._services = services
 
     def collect(self) -> Iterable[Metric]:

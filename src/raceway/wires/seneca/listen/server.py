@@ -8,7 +8,7 @@ from functools import partial
 
 from raceway.wires.seneca.dial.returns import Returns
 from raceway.wires.seneca.dial.services import ServiceTable
-from raceway.wires.seneca.listen.http import SenecaHttp, SenecaHttpGate
+from raceway.wires.seneca.listen.http import SenecaHttp
 from raceway.wires.seneca.listen.routes import SenecaRoutes
 from raceway.wires.seneca.listen.session import SenecaGate
 from raceway.wires.seneca.listen.tcp import SenecaTcp
@@ -37,9 +37,7 @@ class SenecaServer(WireServer):
         return (SenecaRoutes(self.services),)
 
     def protocol(self, port: str) -> Callable[[], asyncio.Protocol]:
-        if port == "seneca":
-            return partial(SenecaHttp, SenecaHttpGate(self.gate))
-        return partial(SenecaTcp, self.gate)
+        return partial(SenecaHttp if port == "seneca" else SenecaTcp, self.gate)
 
     async def drain(self, limit_s: float) -> None:
         await asyncio.gather(self.services.drain(limit_s), self.returns.drain(limit_s))

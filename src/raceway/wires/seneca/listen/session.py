@@ -13,29 +13,25 @@ from typing import Any, ClassVar
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.broker.peers import Peer
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents.batches import AskAll, Asked, Publish, Request, Taken
 from raceway.model.intents.kinds import Outcome
 from raceway.net.connection import Connection, Gate
-from raceway.wires.seneca.codec.call import LEGACY, SEED
-from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
+from raceway.net.tcp import StreamProtocol
+from raceway.wires.seneca.codec.call import LEGACY, SEED, Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.dial.returns import Returns, SenecaPeer
 from raceway.wires.seneca.ids import instance_id
-from raceway.wires.seneca.listen.calls import CallContext, ReturnPath, SenecaCall
+from raceway.wires.seneca.listen.calls import CallContext, SenecaCall
 from raceway.wires.seneca.listen.names import Named, Names
 from raceway.wires.seneca.listen.repeats import Repeats
 from raceway.wires.seneca.settings import SenecaWire
 
 # Largest batch of calls: services can start on it while the next calls are read.
 AT_ONCE = 24
-
-
-class SenecaPeer(Peer):
-    """A connection in the list of peers. Requests and publishes are those of its calls."""
-
-    wire: ClassVar[bytes] = SENECA
+# Cached `Host` values that passed the check.
+KNOWN_HOSTS = 100
 
 
 class SenecaSession(Connection):
@@ -58,6 +54,10 @@ class SenecaSession(Connection):
     def is_waited_for(self) -> bool:
         """Return whether answers are outstanding."""
 
+    @abstractmethod
+    def end_when_answered(self) -> None:
+        """Close when all calls are answered."""
+
     def close(self, reason: str) -> None:
         self.stop(reason)
         self.transport.close()
@@ -74,24 +74,48 @@ class SenecaSession(Connection):
             self.close("idle")
 
 
+class SenecaProtocol(StreamProtocol):
+    """A connection over either transport."""
+
+    _gate: SenecaGate
+    _session: SenecaSession | None
+
+    def eof_received(self) -> bool:
+        """Handle a half-close (RFC 9293, 3.6.1): close when all calls are answered."""
+        if self._session is None or self._session.is_tls:
+            return False
+        self._session.end_when_answered()
+        return True
+
+
 class SenecaGate(Gate[SenecaSession]):
     """All Seneca connections. `pins` are those of attached services; `returns` sends late answers to their callers."""
 
     wire: ClassVar[str] = SENECA.decode()
 
-    def __init__(self, door: Door, listen: config.Listen, port: int, pins: PinTable[Any], returns: ReturnPath) -> None:
+    def __init__(self, door: Door, listen: config.Listen, port: int, pins: PinTable[Any], returns: Returns) -> None:
         self.settings = settings = listen.of(SenecaWire)
         super().__init__(door.runtime, listen, settings.max_connections)
         self.door = door
         repeats = Repeats(
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: self.time() * 1000
         )
-        self.context = CallContext(
-            door, instance_id(f"{config.plain_host(listen)}:{port}", "raceway"), repeats, returns
-        )
+        instance = instance_id(f"{config.plain_host(listen)}:{port}", "raceway")
+        self.context = CallContext(door, instance, repeats, returns)
         self._names = Names(pins)
+        self._known_hosts: set[bytes | None] = {None}
         # Calls of this turn by topic and responder: pins may share a topic.
         self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
+
+    def is_welcome(self, headers: dict[bytes, bytes]) -> bool:
+        """Return whether an HTTP request does not come from a page of another site."""
+        host, origin, site = headers.get(b"host"), headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        if origin is None and site is None and host in self._known_hosts:
+            return True
+        welcome = self.is_ours(host, origin, site)
+        if welcome and len(self._known_hosts) < KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return welcome
 
     def take(self, call: SenecaCall) -> None:
         """Handle a received call; its answer or error is written to the call."""
@@ -112,7 +136,9 @@ class SenecaGate(Gate[SenecaSession]):
             batch.source = [sent]
             self.door.perform(call, Publish(batch), partial(_published, call, batch), call.committed)
         elif sent.multiple:
-            self._ask_all(call, named)
+            rows, limit = self._rows([call], named.topic), self.settings.several_limit
+            intent = AskAll(rows, limit, responder=named.group, by_name=named.group is None)
+            self.door.perform(call, intent, partial(_asked_all, call))
         else:
             self._gather(call, named)
             if _returns(sent):
@@ -126,11 +152,6 @@ class SenecaGate(Gate[SenecaSession]):
         if len(calls) == AT_ONCE:
             self.runtime.turn.advance()
 
-    def _ask_all(self, call: SenecaCall, named: Named) -> None:
-        rows, limit = self._rows([call], named.topic), self.settings.several_limit
-        intent = AskAll(rows, limit, responder=named.group, by_name=named.group is None)
-        self.door.perform(call, intent, partial(_asked_all, call))
-
     def _ask(self) -> None:
         """Send the gathered calls to the broker: one batch per topic and pin."""
         asking, self._asking = self._asking, {}
@@ -141,7 +162,7 @@ class SenecaGate(Gate[SenecaSession]):
     def _rows(self, calls: list[SenecaCall], topic: bytes) -> Batch:
         sent, patterns = [call.sent for call in calls], [call.pattern for call in calls]
         batch = batch_of_all(sent, topic, patterns, [self._timeout_ms(each) for each in sent])
-        batch.source = calls
+        batch.source = sent
         return batch
 
     def _timeout_ms(self, sent: Call) -> int:

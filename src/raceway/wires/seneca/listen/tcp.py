@@ -4,65 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
 
 from raceway.errors import BusyError
-from raceway.net.tcp import StreamProtocol
-from raceway.wires.seneca.codec.hub import (
-    LineReceiver,
-    LineRefused,
-    Outcome,
-    Stamp,
-    answer_line,
-    read_line,
-    refusal_line,
-    several_line,
-)
+from raceway.wires.seneca.codec.answer import Outcome, Stamp, answer_line, one_line, several_document
+from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line, refusal_line
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
-from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaProtocol, SenecaSession
 
 # Unanswered calls of one connection; above this it is not read from. A Node client has 1,111 at most.
 MAX_IN_FLIGHT = 4000
 
 
-class Overflow(NamedTuple):
-    """Event: a line exceeds the limit."""
-
-
-class Lines:
-    """Receiver that splits input into lines."""
-
-    def __init__(self, limit: int) -> None:
-        self._receiver = LineReceiver(limit)
-
-    @property
-    def pending(self) -> int:
-        return self._receiver.pending
-
-    def receive_data(self, data: bytes) -> list[bytes | Overflow]:
-        lines: list[bytes | Overflow] = list(self._receiver.receive_data(data))
-        if self._receiver.overflow:
-            lines.append(Overflow())
-        return lines
-
-
-class SenecaTcp(StreamProtocol):
-    _session: SenecaTcpSession | None
-
+class SenecaTcp(SenecaProtocol):
     def __init__(self, gate: SenecaGate) -> None:
-        super().__init__(gate, Lines(gate.settings.body_limit))
-        self._seneca_gate = gate
+        self._lines = LineReceiver(gate.settings.body_limit)
+        super().__init__(gate, self._lines)
 
     def open_session(self, transport: asyncio.Transport) -> SenecaTcpSession:
-        return SenecaTcpSession(self._seneca_gate, transport, self.pending)
+        return SenecaTcpSession(self._gate, transport, self.pending)
 
-    def eof_received(self) -> bool:
-        """Handle a half-close (RFC 9293, 3.6.1): close when all calls are answered."""
-        if self._session is None or self._session.is_tls:
-            return False
-        self._session.end_when_answered()
-        return True
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._lines.overflow and self._session is not None and self._session.open:
+            self._session.count_error()
+            self._session.flush()
+            self._session.close("line too long")
 
 
 class SenecaTcpSession(SenecaSession):
@@ -70,7 +37,7 @@ class SenecaTcpSession(SenecaSession):
         super().__init__(gate, transport, pending)
         self._in_flight = 0
         self._is_ending = False
-        self.handlers = {bytes: self._line, Overflow: self._overflow}
+        self.handlers = {bytes: self._line}
 
     def is_waited_for(self) -> bool:
         return self._in_flight > 0
@@ -78,25 +45,17 @@ class SenecaTcpSession(SenecaSession):
     def _line(self, line: bytes) -> None:
         sent = read_line(line, fresh_id)
         if isinstance(sent, LineRefused):
-            self._refuse(sent)
+            self.count_error()
+            if sent.line is not None:
+                self.write(sent.line)
+            if sent.close:
+                self.flush()
+                self.close("not a message")
             return
         self._in_flight += 1
         if self._in_flight == MAX_IN_FLIGHT:
             self.pause()
         self.gate.take(SenecaCall(self.gate.context, self, sent))
-
-    def _refuse(self, refused: LineRefused) -> None:
-        self.count_error()
-        if refused.line is not None:
-            self.write(refused.line)
-        if refused.close:
-            self.flush()
-            self.close("not a message")
-
-    def _overflow(self, event: Overflow) -> None:
-        self.count_error()
-        self.flush()
-        self.close("line too long")
 
     def refuse_unfinished(self, error: BusyError) -> None:
         self.write(refusal_line(error))
@@ -108,7 +67,7 @@ class SenecaTcpSession(SenecaSession):
         self._put(answer_line(call.sent, outcome, stamp))
 
     def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
-        self._put(several_line(call.sent, list(answers), stamp))
+        self._put(one_line(several_document(call.sent, answers, stamp)))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:
         """Write nothing: asynchronous messages get no answer on this transport."""
