@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 
 import msgspec
@@ -133,18 +133,8 @@ class GrpcConnection:
         self._line: OrderedDict[int, _Inflow] = OrderedDict()  # calls that wait for a reservation
         self._calls: list[Call] = []
         self._notes: list[Note] = []
-        self.http2 = Http2Connection(limits.http2, self._write, self._admit)
-        self.out = self.http2.out
-        self._writer: Callable[[bytes], None] | None = None
-
-    def start(self, write: Callable[[bytes], None]) -> None:
-        """Send the server preface; `write` takes all output."""
-        self._writer = write
-        self.http2.start()
-
-    def _write(self, data: bytes) -> None:
-        assert self._writer is not None, "not started"
-        self._writer(data)
+        self.http2 = Http2Connection(limits.http2, self._admit)
+        self.out, self.start = self.http2.out, self.http2.start
 
     def _admit(self, head: RequestHead) -> None:
         head.call = judge(head, self._methods, self._limits.http2.header_bytes)
