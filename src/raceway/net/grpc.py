@@ -70,22 +70,14 @@ class Methods:
         self.drains: list[Callable[[], None]] = []
 
     def unary(self, path: str, handler: Handler) -> None:
-        """Register a method with one request and one answer."""
+        """Register a method with one request; with many answers, the handler opens a stream per call."""
         self.handlers[path] = handler
         self.kinds[path.encode()] = False
-
-    def server_stream(self, path: str, handler: Handler) -> None:
-        """Register a method with one request and many answers: its handler opens a stream per call, or refuses it."""
-        self.unary(path, handler)
 
     def bidi(self, path: str, handler: StreamHandler) -> None:
         """Register a method with many requests and many answers."""
         self.stream_handlers[path] = handler
         self.kinds[path.encode()] = True
-
-    def at_drain(self, call: Callable[[], None]) -> None:
-        """Register a callback for the start of the shutdown."""
-        self.drains.append(call)
 
 
 class GrpcGate(Gate["GrpcSession"]):

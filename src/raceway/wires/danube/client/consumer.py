@@ -17,17 +17,7 @@ from raceway.net.client.channel import Channel
 from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
-from raceway.wires.danube.codec.pb.danube_api_pb2 import (
-    AckRequest,
-    AckResponse,
-    ConsumerRequest,
-    ConsumerResponse,
-    MsgID,
-    NackRequest,
-    NackResponse,
-    ReceiveRequest,
-    StreamMessage,
-)
+from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
 
 SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
 RECEIVE = b"/danube.ConsumerService/ReceiveMessages"
@@ -67,7 +57,7 @@ class DanubeMessage(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.payload)
 
 
-def _message(found: StreamMessage) -> DanubeMessage:
+def _message(found: pb.StreamMessage) -> DanubeMessage:
     return DanubeMessage(
         topic=found.msg_id.topic_name,
         offset=found.msg_id.topic_offset,
@@ -86,7 +76,7 @@ def _message(found: StreamMessage) -> DanubeMessage:
 class _Partition:
     """The stream of one partition, reopened when it ends, until the consumer is closed."""
 
-    def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: ConsumerRequest) -> None:
+    def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: pb.ConsumerRequest) -> None:
         self._consumer, self._channel, self._wanted = consumer, channel, wanted
         self._link: Link | None = None
         self._stream = self._consumer_id = 0
@@ -117,7 +107,7 @@ class _Partition:
             self._link.calls.give_back(self._stream, message)
 
     async def _subscribe(self) -> None:
-        self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, ConsumerResponse)).consumer_id
+        self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, pb.ConsumerResponse)).consumer_id
 
     async def _run(self) -> None:
         while True:
@@ -135,7 +125,7 @@ class _Partition:
     async def _listen(self) -> None:
         """Read the stream to its end. Subscribe again if the bus no longer knows the consumer."""
         self._ended = asyncio.get_running_loop().create_future()
-        request = ReceiveRequest(consumer_id=self._consumer_id)
+        request = pb.ReceiveRequest(consumer_id=self._consumer_id)
         self._link, self._stream = await self._channel.listen(RECEIVE, request, self)
         error = await self._ended
         self._link = None
@@ -154,13 +144,13 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
             await orders.ack(order)
     """
 
-    def __init__(self, channel: Channel, wanted: ConsumerRequest, topics: list[str]) -> None:
+    def __init__(self, channel: Channel, wanted: pb.ConsumerRequest, topics: list[str]) -> None:
         self.subscription = wanted.subscription
         self.name = wanted.consumer_name
         self._channel = channel
         self._partitions = []
         for topic in topics:
-            request = ConsumerRequest()
+            request = pb.ConsumerRequest()
             request.CopyFrom(wanted)
             request.topic_name = topic
             self._partitions.append(_Partition(self, channel, request))
@@ -182,14 +172,14 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
     async def __anext__(self) -> DanubeMessage:
         partition, data = await self._inbox.take()
         partition.give_back(data)
-        return _message(StreamMessage.FromString(data))
+        return _message(pb.StreamMessage.FromString(data))
 
     async def ack(self, message: DanubeMessage) -> None:
         """Acknowledge a message; returns when that is on disk. Raises RemoteError, ConnectionLostError."""
-        request = AckRequest(
+        request = pb.AckRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription
         )
-        await self._channel.call(ACK, request, AckResponse)
+        await self._channel.call(ACK, request, pb.AckResponse)
 
     async def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
         """Ask for redelivery, after the pause of the subscription's failure policy (1 s at first) and not earlier than
@@ -197,11 +187,11 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
 
         `reason` goes with the message if it becomes a dead letter. Raises RemoteError, ConnectionLostError.
         """
-        request = NackRequest(
+        request = pb.NackRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription,
             delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
-        await self._channel.call(NACK, request, NackResponse)
+        await self._channel.call(NACK, request, pb.NackResponse)
 
     async def close(self) -> None:
         """Stop consuming; unacknowledged messages are delivered again, to any consumer. Idempotent."""
@@ -211,5 +201,5 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
             await partition.close()
 
 
-def _identity(message: DanubeMessage) -> MsgID:
-    return MsgID(producer_id=message.producer_id, topic_name=message.topic, topic_offset=message.offset)
+def _identity(message: DanubeMessage) -> pb.MsgID:
+    return pb.MsgID(producer_id=message.producer_id, topic_name=message.topic, topic_offset=message.offset)
