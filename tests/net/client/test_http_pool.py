@@ -49,7 +49,7 @@ def test_the_connection_of_the_check_serves_the_first_call() -> None:
         assert await pool.call(b"x", "a:1", 5) == HttpReply(200, {b"content-length": b"2"}, b"ok", True)
         assert await pool.call(b"x", "a:1", 5)
         assert listener.connections == 1
-        pool.close()
+        await pool.close()
         server.close()
 
     asyncio.run(scene())
@@ -63,7 +63,7 @@ def test_a_timeout_names_the_call() -> None:
         with pytest.raises(RequestTimeoutError) as caught:
             await pool.call(b"x", "a:1", 0.05)
         assert str(caught.value) == str(RequestTimeoutError("a:1", ""))
-        pool.close()
+        await pool.close()
         server.close()
 
     asyncio.run(scene())
@@ -84,7 +84,7 @@ def test_a_cancelled_call_takes_its_connection_with_it() -> None:
         while not listener.ended:  # noqa: ASYNC110 - until it is closed
             await asyncio.sleep(0.01)
         assert pool.open_connections == 0
-        pool.close()
+        await pool.close()
         server.close()
 
     asyncio.run(scene())
@@ -97,8 +97,8 @@ def test_a_closed_pool_fails_calls_in_flight_and_new_ones() -> None:
         pool, server = await opened(listener)
         calls = [asyncio.create_task(pool.call(b"x", "a:1", 5)) for _ in range(3)]
         await asyncio.sleep(0)  # connecting
-        pool.close()
-        pool.close()
+        await pool.close()
+        await pool.close()
         for call in calls:
             with pytest.raises(ConnectionLostError, match="the client was closed"):
                 await call

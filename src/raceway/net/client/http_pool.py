@@ -17,21 +17,21 @@ IDLE_S = 4.0
 
 
 class ClientHttpPool(HttpPool):
-    """Persistent connections to one address. Belongs to the running event loop.
+    """Persistent connections to one address. Belongs to the event loop that it is first used in.
 
     There are as many connections as calls in flight; no limit is set here. `body_limit` bounds a response's body.
     """
 
     def __init__(self, address: Address, options: Options, body_limit: int) -> None:
-        loop = asyncio.get_running_loop()
         limits = PoolLimits(sys.maxsize, 0, sys.maxsize, body_limit, options.connect_s, IDLE_S)
-        super().__init__(address, loop, Turn(loop.call_soon), limits)
+        super().__init__(address, None, Turn(lambda call: self._loop.call_soon(call)), limits)
 
     async def open(self) -> None:
         """Check that the address accepts connections. Raises ConnectionLostError."""
+        self._loop = asyncio.get_running_loop()
         self.free(await self._connect())  # kept for the first call
 
-    def close(self) -> None:
+    async def close(self) -> None:  # type: ignore[override]  # as all resources of clients are closed
         """Close all connections and fail calls in flight. Idempotent."""
         super().close()
         for exchange in list(self._open_exchanges.values()):
@@ -45,6 +45,7 @@ class ClientHttpPool(HttpPool):
 
         Raises RequestTimeoutError, ConnectionLostError, MalformedError, TooLargeError.
         """
+        self._loop = asyncio.get_running_loop()
         told: asyncio.Future[HttpReply | RacewayError] = self._loop.create_future()
         number = self.send(request, timeout_s, lambda result: None if told.done() else told.set_result(result))
         try:

@@ -76,7 +76,7 @@ class _Head(NamedTuple):
     whole: bool = False  # as of a `RequestHead`: a response is handled frame by frame
 
 
-class _Call(Http2Stream):
+class _CallStream(Http2Stream):
     """A call whose request was sent. `read` counts the bytes read since the last WINDOW_UPDATE.
 
     `fault` is the error of the response's HTTP status. `needed` is the length of the next message, prefix included
@@ -134,7 +134,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
         while self._line and len(self.streams) < self._most:
             stream = next(iter(self._line))
             path, body = self._line.pop(stream)
-            self.streams[stream] = _Call(stream)
+            self.streams[stream] = _CallStream(stream)
             self.out.send_whole(stream, self._head + field(b":path", path) + self._fields, body)
 
     def cancel(self, stream: int) -> None:
@@ -147,7 +147,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
     def give_back(self, stream: int, message: bytes) -> None:
         """Return the bytes of a message that was read to the stream's window."""
         found = self.streams.get(stream)
-        if not isinstance(found, _Call):
+        if not isinstance(found, _CallStream):
             return
         found.read += PREFIX.size + len(message)
         # By quarters of the window: a WINDOW_UPDATE for each message would double the number of frames.
@@ -179,7 +179,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
         # RFC 9113, 6.9: DATA of closed streams counts for the connection's window too.
         self._received += len(body)
         found = self.streams.get(stream)
-        if not isinstance(found, _Call):  # cancelled; the RST_STREAM has not reached the server yet
+        if not isinstance(found, _CallStream):  # cancelled; the RST_STREAM has not reached the server yet
             return
         found.used += len(body)
         if found.used > found.allowed:
@@ -196,7 +196,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
             # gRPC: a response ends with trailers, never with DATA.
             self._end(stream, *(found.fault or (Status.INTERNAL, "the response ended without a status")))
 
-    def _take_messages(self, stream: int, found: _Call) -> None:
+    def _take_messages(self, stream: int, found: _CallStream) -> None:
         data, at = found.parts[0] if len(found.parts) == 1 else b"".join(found.parts), 0
         needed = PREFIX.size
         while len(data) - at >= PREFIX.size:
@@ -219,7 +219,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
     def _head_came(self, stream: int, flags: int, block: bytes) -> None:
         head: _Head = self._heads.head(block)
         found = self.streams.get(stream)
-        if not isinstance(found, _Call):
+        if not isinstance(found, _CallStream):
             return
         found.fault = head.fault or found.fault
         if flags & h2.END_STREAM:

@@ -158,18 +158,21 @@ class PooledConnection(asyncio.Protocol):
 
 
 class HttpPool:
-    """Connections to one address. With `context` they use TLS."""
+    """Connections to one address. With `context` they use TLS. A pool made without a loop must be given one."""
+
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(
         self,
         target: Target | Address,
-        loop: asyncio.AbstractEventLoop,
+        loop: asyncio.AbstractEventLoop | None,
         turn: Turn,
         limits: PoolLimits,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.target, self.turn, self.limits = target, turn, limits
-        self._loop = loop
+        if loop is not None:
+            self._loop = loop
         self._context = context
         self._free: deque[PooledConnection] = deque()
         self._all: set[PooledConnection] = set()

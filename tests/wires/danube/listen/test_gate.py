@@ -27,7 +27,7 @@ class HeldDoor(Door):
 
     held: list[Callable[[], None]]
 
-    def perform(self, peer: Any, intent: Any, done: Any = None, committed: Any = None) -> None:  # type: ignore[override]
+    def perform(self, peer: Any, intent: Any, done: Any = None, committed: Any = None) -> None:
         super().perform(peer, intent, lambda told: self.held.append(lambda: done(told)), committed)
 
     def release(self) -> None:

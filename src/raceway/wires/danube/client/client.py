@@ -26,7 +26,7 @@ import msgspec
 
 from raceway.errors import ConfigError, RemoteError
 from raceway.model.hashing import fnv1a64
-from raceway.model.subscriptions import FailurePolicy
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, FailurePolicy
 from raceway.model.topics import canonical_name, namespaced_topic, parse_namespaced_topic
 from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
@@ -54,13 +54,6 @@ LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
 NAME = "raceway-client"
 # Publishes of `publish_many` in flight at once.
 BLOCK = 4096
-
-SUBSCRIPTION_TYPES = {
-    "exclusive": pb.ConsumerRequest.Exclusive,
-    "shared": pb.ConsumerRequest.Shared,
-    "failover": pb.ConsumerRequest.Failover,
-    "key_shared": pb.ConsumerRequest.KeyShared,
-}
 
 
 def wire_name(topic: str) -> str:
@@ -252,8 +245,8 @@ class DanubeClient(Client):
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
         wanted = pb.ConsumerRequest(
             consumer_name=name or f"raceway-{fresh_ids(1)[0].decode()[:8]}", subscription=subscription,
-            subscription_type=SUBSCRIPTION_TYPES[type], key_filters=filters, in_flight=in_flight, start=str(start),
-            create_topic=create_topic,
+            subscription_type=SUBSCRIPTION_TYPES.index(type),  # type: ignore[arg-type]  # enums are numbers
+            key_filters=filters, in_flight=in_flight, start=str(start), create_topic=create_topic,
         )  # fmt: skip
         consumer = DanubeConsumer(self._channel, wanted, names or [base])
         self._consumers.add(consumer)

@@ -76,8 +76,8 @@ def _message(found: pb.StreamMessage) -> DanubeMessage:
 class _Partition:
     """The stream of one partition, reopened when it ends, until the consumer is closed."""
 
-    def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: pb.ConsumerRequest) -> None:
-        self._consumer, self._channel, self._wanted = consumer, channel, wanted
+    def __init__(self, inbox: PartitionInbox, channel: Channel, wanted: pb.ConsumerRequest) -> None:
+        self._inbox, self._channel, self._wanted = inbox, channel, wanted
         self._link: Link | None = None
         self._stream = self._consumer_id = 0
         self._ended: asyncio.Future[RacewayError | None] | None = None
@@ -96,7 +96,7 @@ class _Partition:
             self._channel.forget(self._link, self._stream)
 
     def answered(self, stream: int, message: bytes) -> None:
-        self._consumer.put(self, message)
+        self._inbox.put((self, message))
 
     def ended(self, stream: int, error: RacewayError | None) -> None:
         if self._ended is not None and not self._ended.done():
@@ -115,10 +115,10 @@ class _Partition:
                 await self._listen()
             except ConnectionLostError as error:
                 if not self._channel.returns:
-                    self._consumer.end(error)
+                    self._inbox.end(error)
                     return
             except RacewayError as error:
-                self._consumer.end(error)
+                self._inbox.end(error)
                 return
             await asyncio.sleep(REOPEN_S)
 
@@ -135,6 +135,10 @@ class _Partition:
             raise error
 
 
+# Partitions and their serialized messages.
+PartitionInbox = Inbox[tuple[_Partition, bytes]]
+
+
 class DanubeConsumer(MessageStream[DanubeMessage]):
     """An asynchronous iterator of messages, made by `DanubeClient.subscribe`. It ends when it or the client is closed.
 
@@ -148,26 +152,18 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
         self.subscription = wanted.subscription
         self.name = wanted.consumer_name
         self._channel = channel
+        self._inbox: PartitionInbox = Inbox()
         self._partitions = []
         for topic in topics:
             request = pb.ConsumerRequest()
             request.CopyFrom(wanted)
             request.topic_name = topic
-            self._partitions.append(_Partition(self, channel, request))
-        self._inbox: Inbox[tuple[_Partition, bytes]] = Inbox()
+            self._partitions.append(_Partition(self._inbox, channel, request))
 
     async def open(self) -> None:
         """Subscribe on every partition. Raises RemoteError, ConnectionLostError."""
         for partition in self._partitions:
             await partition.open()
-
-    def put(self, partition: _Partition, message: bytes) -> None:
-        """Add a serialized message of a partition."""
-        self._inbox.put((partition, message))
-
-    def end(self, error: RacewayError | None) -> None:
-        """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
-        self._inbox.end(error)
 
     async def __anext__(self) -> DanubeMessage:
         partition, data = await self._inbox.take()
@@ -195,7 +191,7 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
 
     async def close(self) -> None:
         """Stop consuming; unacknowledged messages are delivered again, to any consumer. Idempotent."""
-        self.end(None)
+        self._inbox.end(None)
         self._inbox.clear()
         for partition in self._partitions:
             await partition.close()

@@ -18,7 +18,7 @@ from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
 from raceway.model.topics import namespaced_topic, parse_namespace
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as pb
 from raceway.wires.danube.codec.policies import failure_policy_message, read_failure_policy
-from raceway.wires.danube.listen.calls import Caller, Service, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeService, is_reliable
 
 # There is one broker.
 BROKER_ID, NODE_ID = "1", 1
@@ -28,7 +28,7 @@ TERM = 1
 _policies_decoder = msgspec.json.Decoder(Policies)
 
 
-class AdminCalls(Service):
+class AdminCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = (
         "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin", "danube_admin.TopicAdmin",
         "danube_admin.ClusterAdmin",

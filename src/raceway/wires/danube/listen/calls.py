@@ -1,7 +1,8 @@
 """Unary calls of the Danube services: decode the request, run its handler, encode the answer or the error.
 
-The handler of a call is the method of a `Service` that has the call's name, in snake case. It returns the answer, or an
-intent (the answer is then `success` when its outcome has come), or is a coroutine that awaits outcomes of the bus:
+The handler of a call is the method of a `DanubeService` that has the call's name, in snake case. It returns the answer,
+or an intent (the answer is then `success` when its outcome has come), or is a coroutine that awaits outcomes of the
+bus:
 
     async def create_producer(self, caller: Caller, request: pb.ProducerRequest) -> pb.ProducerResponse:
         row = await ask(CreateProducer(...))
@@ -129,7 +130,7 @@ class DanubeCalls:
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
-    def serve(self, methods: Methods, service: Service) -> None:
+    def serve(self, methods: Methods, service: DanubeService) -> None:
         """Register the methods that a service has handlers for."""
         for name in service.services:
             for found in POOL.FindServiceByName(name).methods:
@@ -180,7 +181,7 @@ class DanubeCalls:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
 
 
-class Service:
+class DanubeService:
     """Handlers of the calls of one or more gRPC services; see the module."""
 
     services: ClassVar[tuple[str, ...]]

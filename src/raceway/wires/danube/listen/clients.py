@@ -10,10 +10,10 @@ from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
 from raceway.model.topics import namespaced_topic
 from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
-from raceway.wires.danube.listen.calls import Caller, Service, ask, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeService, ask, is_reliable
 
 
-class ClientCalls(Service):
+class ClientCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = (
         "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
     )  # fmt: skip

@@ -41,9 +41,6 @@ class HealthBoard:
         for service in list(self._well):
             self.set(service, False)
 
-    def is_known(self, service: str) -> bool:
-        return service in self._well
-
     def state(self, service: str) -> bytes:
         """Return the encoded HealthCheckResponse of a service."""
         well = self._well.get(service)
@@ -85,10 +82,11 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
 
     def check(session: GrpcSession, calls: list[Call]) -> None:
         for stream, service in _services(session, calls):
-            if board.is_known(service):
-                session.answer_many([(stream, board.state(service))])
-            else:
+            state = board.state(service)
+            if state is _UNKNOWN:
                 session.refuse(stream, Status.NOT_FOUND, f"unknown service {service}")
+            else:
+                session.answer_many([(stream, state)])
 
     def watch(session: GrpcSession, calls: list[Call]) -> None:
         # Health checking protocol: Watch of an unknown service answers SERVICE_UNKNOWN and stays open; Check fails.

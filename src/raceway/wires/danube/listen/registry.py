@@ -13,10 +13,10 @@ from raceway.model.intents.schemas import CheckSchema, DeleteVersion, RegisterSc
 from raceway.model.intents.topics import SetTopicSchema
 from raceway.model.schemas import SchemaVersion
 from raceway.wires.danube.codec.pb import schema_registry_pb2 as pb
-from raceway.wires.danube.listen.calls import Caller, Service, ask
+from raceway.wires.danube.listen.calls import Caller, DanubeService, ask
 
 
-class RegistryCalls(Service):
+class RegistryCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = ("danube_schema.SchemaRegistry",)
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
@@ -45,15 +45,13 @@ class RegistryCalls(Service):
 
     def list_versions(self, caller: Caller, request: pb.ListVersionsRequest) -> pb.ListVersionsResponse:
         self._may_read(caller)
-        return pb.ListVersionsResponse(
-            versions=[
-                pb.SchemaVersionInfo(
-                    version=each.version, created_at=each.created_at_ms // 1000, created_by=each.created_by,
-                    description=each.description, fingerprint=each.fingerprint, schema_id=each.schema_id,
-                )
-                for each in self._schemas.versions(request.subject)
-            ]
-        )  # fmt: skip
+        answer = pb.ListVersionsResponse()
+        for each in self._schemas.versions(request.subject):
+            answer.versions.add(
+                version=each.version, created_at=each.created_at_ms // 1000, created_by=each.created_by,
+                description=each.description, fingerprint=each.fingerprint, schema_id=each.schema_id,
+            )  # fmt: skip
+        return answer
 
     async def check_compatibility(
         self, caller: Caller, request: pb.CheckCompatibilityRequest
@@ -82,15 +80,13 @@ class RegistryCalls(Service):
 
     def list_subjects(self, caller: Caller, request: pb.ListSubjectsRequest) -> pb.ListSubjectsResponse:
         self._may_read(caller)
-        return pb.ListSubjectsResponse(
-            subjects=[
-                pb.SubjectSummary(
-                    subject=row.subject, schema_type=row.schema_type, latest_version=row.latest_version,
-                    compatibility_mode=row.mode, schema_id=row.schema_id, tags=row.tags,
-                )
-                for row in self._schemas.subjects()
-            ]
-        )  # fmt: skip
+        answer = pb.ListSubjectsResponse()
+        for row in self._schemas.subjects():
+            answer.subjects.add(
+                subject=row.subject, schema_type=row.schema_type, latest_version=row.latest_version,
+                compatibility_mode=row.mode, schema_id=row.schema_id, tags=row.tags,
+            )  # fmt: skip
+        return answer
 
     def _schema(self, version: SchemaVersion) -> pb.GetSchemaResponse:
         """Encode a version. The definition is returned byte for byte as it was registered."""

@@ -9,10 +9,10 @@ from raceway.model.intents.roles import BindRole, DeleteBinding, DeleteRole, Put
 from raceway.model.security import Permission, Principal
 from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as pb
-from raceway.wires.danube.listen.calls import Caller, Service, ask
+from raceway.wires.danube.listen.calls import Caller, DanubeService, ask
 
 
-class SecurityCalls(Service):
+class SecurityCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = ("danube_admin.SecurityAdmin",)
     needs: ClassVar[Permission | None] = "ManageCluster"
 

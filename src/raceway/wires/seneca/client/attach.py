@@ -68,7 +68,7 @@ class Attached:
         try:
             response = await pool.call(b"\r\n".join(lines) + b"\r\n\r\n" + body, path, self._options.patience_s)
         finally:
-            pool.close()
+            await pool.close()
         if response.status >= 300:
             raise _refusal(response)
 

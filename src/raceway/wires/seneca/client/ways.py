@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Protocol
 
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
@@ -64,21 +63,12 @@ class Http:
     """Calls over HTTP."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
-        self._address, self._options, self._dialect = address, options, dialect
+        self._pool = ClientHttpPool(address, options, ANSWER_LIMIT)
+        self._dialect = dialect
         self._host = address.authority.encode()
         self._path = (address.path if address.path != "/" else "/act").encode()
-
-    @cached_property
-    def _pool(self) -> ClientHttpPool:
-        return ClientHttpPool(self._address, self._options, ANSWER_LIMIT)
-
-    async def open(self) -> None:
-        await self._pool.open()
-
-    check = open
-
-    async def close(self) -> None:
-        self._pool.close()
+        self.open = self.check = self._pool.open
+        self.close = self._pool.close
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> ListenerReply:
         request = codec.http_request_bytes(codec.call_http(self._dialect, outgoing), self._host, self._path)
