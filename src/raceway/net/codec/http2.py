@@ -406,7 +406,7 @@ class Http2Connection(Http2Endpoint[Event]):
     def __init__(self, limits: Http2Limits, admit: Callable[[RequestHead], None]) -> None:
         super().__init__(limits, HeadReader(limits.header_bytes, self._read_head))
         self._admit = admit
-        self.may_reset: Callable[[], bool] = _always
+        self.may_reset: Callable[[], bool] = lambda: True
         self._stage = self._greet
         self._budget = limits.flood_burst
         self._gaps: list[tuple[int, int]] = []
@@ -578,10 +578,6 @@ class Http2Connection(Http2Endpoint[Event]):
         """Send GOAWAY and refuse new streams; the open ones continue. May be called more than once."""
         self._most = 0
         self._write(h2.go_away(self._last, h2.NO_ERROR, reason))
-
-
-def _always() -> bool:
-    return True
 
 
 def _check_priority(stream: int, priority: bytes) -> None:

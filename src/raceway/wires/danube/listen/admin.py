@@ -132,15 +132,14 @@ class AdminCalls(DanubeService):
         return answer
 
     def _describe_schema(self, answer: pb.DescribeTopicResponse, row: TopicRow) -> None:
-        schemas = self._schemas
-        bound = schemas.topic_schema(row.partitions[0] if row.partitions else row.name)
+        bound = self._schemas.topic_schema(row.partitions[0] if row.partitions else row.name)
         if bound.subject is None:
             return
         answer.schema_subject = bound.subject
         with contextlib.suppress(UnknownSchemaError):  # all its versions were deleted
-            latest = schemas.latest(bound.subject)
+            latest, mode = self._schemas.latest(bound.subject), self._schemas.mode(bound.subject)
             answer.schema_id, answer.schema_version = latest.schema_id, latest.version
-            answer.schema_type, answer.compatibility_mode = latest.schema_type, schemas.mode(bound.subject).upper()
+            answer.schema_type, answer.compatibility_mode = latest.schema_type, mode.upper()
 
     def get_topic_policies(self, caller: Caller, request: pb.TopicRequest) -> pb.PolicyResponse:
         policies = self._topics.topic_policies(self._first(caller, request.name))
