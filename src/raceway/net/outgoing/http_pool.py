@@ -70,9 +70,10 @@ class _Exchange:
 class PooledConnection(asyncio.Protocol):
     """A pooled connection."""
 
+    _transport: asyncio.Transport
+
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
-        self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(pool.limits.answer_bytes)
         self._exchange: _Exchange | None = None
         self._heard = False
@@ -81,18 +82,16 @@ class PooledConnection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether a request may be sent now."""
-        return self._transport is not None and not self._transport.is_closing()
+        return not self._transport.is_closing()
 
     def send(self, exchange: _Exchange) -> None:
         """Send the request of an exchange."""
-        assert self._transport is not None
         self._exchange, exchange.connection, self._heard = exchange, self, False
         self._transport.write(exchange.data)
 
     def abort(self) -> None:
         """Close without flushing."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
@@ -131,7 +130,7 @@ class PooledConnection(asyncio.Protocol):
         # Freed before the callback runs: a call that it makes can use this connection.
         if response.keep_alive:
             self._pool.free(self)
-        elif self._transport is not None:
+        else:
             self._transport.close()
         if exchange is not None:
             exchange.end(response)
