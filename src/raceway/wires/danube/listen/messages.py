@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -36,22 +36,8 @@ LARGEST_DELIVERY = 4 * 1024 * 1024 - 8 * 1024
 N = TypeVar("N", pb.AckRequest, pb.NackRequest)
 
 
-class _Named(NamedTuple, Generic[N]):
-    """Acknowledgements or negative acknowledgements, with their streams and topics."""
-
-    streams: list[int]
-    requests: list[N]
-    topics: list[str]
-
-    def add(self, stream: int, request: N, topic: str) -> None:
-        self.streams.append(stream)
-        self.requests.append(request)
-        self.topics.append(topic)
-
-    def places(self) -> tuple[list[str], list[str], list[int]]:
-        """Return the columns topic, subscription and offset."""
-        subscriptions = [request.subscription_name for request in self.requests]
-        return self.topics, subscriptions, [min(each.msg_id.topic_offset, LARGEST) for each in self.requests]
+# Acknowledgements or negative acknowledgements: stream, request, topic.
+Named = list[tuple[int, N, str]]
 
 
 class MessageCalls:
@@ -87,17 +73,17 @@ class MessageCalls:
 
     def _acknowledge(self, session: DanubeSession, calls: list[Call]) -> None:
         named = self._read(session, calls, pb.AckRequest)
-        self._settle(session, Acknowledge(*named.places()), named)
+        self._settle(session, Acknowledge(*_places(named)), named)
 
     def _return(self, session: DanubeSession, calls: list[Call]) -> None:
         named = self._read(session, calls, pb.NackRequest)
-        delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for each in named.requests]
-        reasons = [each.reason if each.HasField("reason") else None for each in named.requests]
-        self._settle(session, Return(*named.places(), delays, reasons), named)
+        delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for _, each, _ in named]
+        reasons = [each.reason if each.HasField("reason") else None for _, each, _ in named]
+        self._settle(session, Return(*_places(named), delays, reasons), named)
 
-    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> _Named[N]:
+    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> Named[N]:
         """Decode requests; refuse those without a message id or without permission."""
-        named = _Named[N]([], [], [])
+        named: Named[N] = []
         for stream, data, _ in calls:
             try:
                 request = kind.FromString(data)
@@ -110,13 +96,13 @@ class MessageCalls:
             except RacewayError as error:
                 self._calls.refuse(session, stream, error)
             else:
-                named.add(stream, request, topic)
+                named.append((stream, request, topic))
         return named
 
-    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: _Named[N]) -> None:
-        if named.streams:
-            request_ids = [request.request_id for request in named.requests]
-            CommitWait(self._calls, session, named.streams, request_ids).perform(intent)
+    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: Named[N]) -> None:
+        if named:
+            streams, request_ids = [row[0] for row in named], [row[1].request_id for row in named]
+            CommitWait(self._calls, session, streams, request_ids).perform(intent)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -146,6 +132,13 @@ class MessageCalls:
     def _refuse_receive(self, session: DanubeSession, stream: int, error: RacewayError) -> None:
         # Clients retry without a pause: the delay is what slows them down.
         self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
+
+
+def _places(named: Named[N]) -> tuple[list[str], list[str], list[int]]:
+    """Return the columns topic, subscription and offset."""
+    subscriptions = [request.subscription_name for _, request, _ in named]
+    offsets = [min(request.msg_id.topic_offset, LARGEST) for _, request, _ in named]
+    return [topic for _, _, topic in named], subscriptions, offsets
 
 
 class CommitWait:
