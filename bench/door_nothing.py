@@ -66,7 +66,7 @@ async def main(port: int) -> None:
     loop = asyncio.get_running_loop()
     methods = Methods()
     methods.unary(SEND, send)
-    methods.server_stream(COUNT, count)
+    methods.unary(COUNT, count)
     runtime = Runtime(
         config.BrokerSettings(),
         loop,

@@ -69,7 +69,7 @@ ELSEWHERE = {
     "net/client/test_messages.py": "wires/mb/client/messages",
     "wires/danube/client/test_client.py": "wires/danube/client/consumer",
     "wires/seneca/client/test_client.py": (
-        "net/client/http_pool wires/seneca/client/actions wires/seneca/client/attach wires/seneca/client/flow "
+        "wires/seneca/client/actions wires/seneca/client/attach wires/seneca/client/flow "
         "wires/seneca/client/host wires/seneca/client/http_door wires/seneca/client/returns wires/seneca/client/ways"
     ),
     "wires/zbus/client/test_client.py": (
@@ -90,7 +90,7 @@ ELSEWHERE = {
         "wires/seneca/listen/calls wires/seneca/listen/server wires/seneca/listen/session"
     ),
     "end_to_end/test_danube_admin.py": (
-        "broker/view/administration wires/danube/listen/admin wires/danube/listen/cluster wires/danube/codec/policies"
+        "broker/view/administration wires/danube/listen/admin wires/danube/codec/policies"
     ),
     "end_to_end/test_danube_messages.py": (
         "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "

@@ -35,8 +35,8 @@ def check(data: bytes) -> None:
 
 def _requests(pieces: list[bytes]) -> tuple[Any, ...]:
     written: list[bytes] = []
-    connection = Http2Connection(LIMITS.http2, written.append, _admit)
-    connection.start()
+    connection = Http2Connection(LIMITS.http2, _admit)
+    connection.start(written.append)
     events = connection.receive_data(GREETING)
     for piece in pieces:
         events += connection.receive_data(piece)

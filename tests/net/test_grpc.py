@@ -31,7 +31,7 @@ class Service:
         self.methods.unary("/test.Echo/Also", self.say)
         self.methods.unary(SLOW, self.hold)
         self.methods.unary("/test.Echo/Break", self.broken)
-        self.methods.server_stream("/test.Echo/Open", self.open)
+        self.methods.unary("/test.Echo/Open", self.open)
         self.methods.bidi("/test.Echo/Chat", self.chat)
 
     def say(self, session: GrpcSession, calls: list[Call]) -> None:
@@ -552,7 +552,7 @@ def test_more_connections_than_allowed_are_closed_at_once() -> None:
 def test_before_the_end_open_calls_are_answered_and_new_ones_refused() -> None:
     desk_, service, caller = desk()
     drained = []
-    service.methods.at_drain(lambda: drained.append(True))
+    service.methods.drains.append(lambda: drained.append(True))
     caller.send(caller.calling("Slow"), caller.calling("Open"))
     caller.heard()
     desk_.gate.drain()

@@ -91,8 +91,8 @@ class Echo:
     def join(self, methods: Methods) -> None:
         for name in ("say", "measure", "later", "never", "fail", "pause", "break_", "metadata", "batches", "closed"):
             methods.unary(f"/test.Echo/{name.rstrip('_').capitalize()}", getattr(self, name))
-        methods.server_stream("/test.Echo/Count", self.count)
-        methods.server_stream("/test.Echo/Tick", self.tick)
+        methods.unary("/test.Echo/Count", self.count)
+        methods.unary("/test.Echo/Tick", self.tick)
         methods.bidi("/test.Echo/Chat", Chat)
 
     def say(self, session: GrpcSession, calls: list[Call]) -> None:
@@ -156,7 +156,7 @@ async def serve(listen: config.Listen, port: int) -> None:
     board.set("", True)
     board.set("test.Echo", True)
     add_health(methods, board)
-    add_reflection(methods, lambda: ["test.Echo"], PoolFiles(danube_pb.POOL))
+    add_reflection(methods, ["test.Echo"], PoolFiles(danube_pb.POOL))
     gate = PlainGate(DOOR(Broker(config.BrokerSettings(), journal, loop, wall_clock_us)), listen, methods)
     context = Certificates(listen).context("h2") if listen.tls_certificate else None
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port), ssl=context)

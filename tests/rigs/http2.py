@@ -91,8 +91,8 @@ class Http2Rig(_Written):
     def __init__(self, limits: Http2Limits | None = None, whole: bool = True, greeting: bytes = GREETING) -> None:
         super().__init__()
         self._whole = whole
-        self.connection = Http2Connection(limits or Http2Limits(), self._written.append, self._admit)
-        self.connection.start()
+        self.connection = Http2Connection(limits or Http2Limits(), self._admit)
+        self.connection.start(self._written.append)
         self.hello = self.sent()
         if greeting:
             assert self.take(greeting) == []

@@ -91,7 +91,7 @@ class Connection(ABC):
         self._began: float | None = None
         self._counted = 0
         # Discards the received part of an unfinished message; set by the protocol that feeds this session.
-        self.drop_input: Callable[[], None] = _nothing
+        self.drop_input: Callable[[], None] = lambda: None
         self._set_limits(self._least_mark)
 
     def start(self) -> None:
@@ -466,10 +466,6 @@ class Gate(Generic[S]):
         now = self.time()
         for session in list(self.sessions):
             session.sweep(now)
-
-
-def _nothing() -> None:
-    """Do nothing: default of `drop_input`."""
 
 
 def _address(transport: asyncio.Transport) -> tuple[str, str]:

@@ -70,22 +70,14 @@ class Methods:
         self.drains: list[Callable[[], None]] = []
 
     def unary(self, path: str, handler: Handler) -> None:
-        """Register a method with one request and one answer."""
+        """Register a method with one request; with many answers, the handler opens a stream per call."""
         self.handlers[path] = handler
         self.kinds[path.encode()] = False
-
-    def server_stream(self, path: str, handler: Handler) -> None:
-        """Register a method with one request and many answers: its handler opens a stream per call, or refuses it."""
-        self.unary(path, handler)
 
     def bidi(self, path: str, handler: StreamHandler) -> None:
         """Register a method with many requests and many answers."""
         self.stream_handlers[path] = handler
         self.kinds[path.encode()] = True
-
-    def at_drain(self, call: Callable[[], None]) -> None:
-        """Register a callback for the start of the shutdown."""
-        self.drains.append(call)
 
 
 class GrpcGate(Gate["GrpcSession"]):
@@ -156,16 +148,6 @@ class GrpcTcp(StreamProtocol):
         super().drop_input()
         self._codec.drop_input()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if isinstance(self._session, GrpcSession):
-            self._session.fill()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if isinstance(self._session, GrpcSession):
-            self._session.drained()
-
 
 class ServerStream:
     """An answer of many messages, as the handler sees it.
@@ -210,6 +192,8 @@ class GrpcSession(Connection):
         codec.http2.may_reset = partial(gate.may_reset, self.network)
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
+        # Answers unary calls, each given as (stream, message), with status OK.
+        self.answer_many = codec.answer_many
         self._intakes: dict[int, RequestStream] = {}
         # Streams without room: over their own limit, or (in order of waiting) because of the connection's limit.
         self._full: set[int] = set()
@@ -226,7 +210,8 @@ class GrpcSession(Connection):
         self._asked: float | None = None
         self.handlers = {Arrivals: self._arrived}
         self._note_handlers: dict[type, Callable[[Any], None]] = {
-            StreamOpened: self._opened, Said: self._said, Finished: self._finished, Gone: self._gone,
+            StreamOpened: self._opened, Said: self._said, Finished: self._finished,
+            Gone: lambda note: self._leave(note.stream),
         }  # fmt: skip
 
     def start(self) -> None:
@@ -264,7 +249,7 @@ class GrpcSession(Connection):
             # UNAVAILABLE: clients may retry on another connection.
             for number in list(self.streams):
                 self._codec.end(number, Status.UNAVAILABLE, reason)
-            if self._codec.fault is None:  # otherwise the codec has sent GOAWAY with the error code already
+            if self._codec.http2.fault is None:  # otherwise the codec has sent GOAWAY with the error code already
                 self._codec.http2.go_away(reason)
             self.flush()
         self.stop(reason)
@@ -276,13 +261,13 @@ class GrpcSession(Connection):
         # Reset streams first: a call of the same read may concern messages that were in flight on them.
         for note in arrivals.notes:
             if type(note) is Gone and note.stream in self.streams:
-                self._gone(note)
+                self._leave(note.stream)
         if arrivals.calls:
             self._dispatch(arrivals.calls)
         for note in arrivals.notes:
             self._note_handlers[type(note)](note)
         self._tell_room()
-        fault = self._codec.fault
+        fault = self._codec.http2.fault
         if fault is not None and self.open:
             self.count_error()
             self.runtime.counts["connection.failed"] += 1
@@ -349,9 +334,6 @@ class GrpcSession(Connection):
         if intake is not None:
             self.guard(intake.finish, note.stream)
 
-    def _gone(self, note: Gone) -> None:
-        self._leave(note.stream)
-
     def _leave(self, number: int) -> None:
         """Forget a call that ended other than by its handler, and tell the handler."""
         intake = self._intakes.pop(number, None)
@@ -396,10 +378,6 @@ class GrpcSession(Connection):
             self.runtime.loop.call_later(TICK_MS / 1000, self._expire)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
-
-    def answer_many(self, answers: Iterable[tuple[int, bytes]]) -> None:
-        """Answer unary calls, each given as (stream, message), with status OK."""
-        self._codec.answer_many(answers)
 
     def refuse(self, stream: int, status: Status, text: str, *, after_s: float = 0.0) -> None:
         """End a call with an error status, after `after_s` seconds. Works for unanswered calls and open streams."""
@@ -462,11 +440,12 @@ class GrpcSession(Connection):
         self._forget_room(stream)
         self._codec.end(stream, status, text)
 
-    def fill(self) -> None:
-        """Note that the transport's write buffer is full."""
+    def crowd(self) -> None:
+        super().crowd()
         self._output_full = True
 
-    def drained(self) -> None:
+    def relieve(self) -> None:
+        super().relieve()
         self._output_full = False
         self._tell_room()
 

@@ -94,13 +94,8 @@ class InputBudget:
         give_back_memory()
 
 
-def _maybe_malloc_trim() -> Callable[[int], int] | None:
-    """Return glibc's `malloc_trim`, or None with other C libraries."""
-    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return found
-
-
-_malloc_trim = _maybe_malloc_trim()
+# Of glibc; other C libraries do not have it.
+_malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_back_memory() -> None:

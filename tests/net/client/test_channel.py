@@ -154,7 +154,7 @@ def test_a_stream_that_is_not_read_stops_and_keeps_no_other_back(port: int) -> N
     async def scene(channel: Channel) -> None:
         reader = Reader()
         link, stream = await channel.listen(COUNT, ReceiveRequest(consumer_id=20_000), reader)
-        while link.calls._streams[stream].allowed > 16_384:  # noqa: ASYNC110 - until the server has sent what it may
+        while link.calls.allowance(stream) > 16_384:  # noqa: ASYNC110 - until the server has sent what it may
             await asyncio.sleep(0.01)
         request = StreamMessage(payload=b"x" * 100_000)
         assert await channel.call(ECHO, request, StreamMessage) == request

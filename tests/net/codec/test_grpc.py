@@ -135,7 +135,7 @@ def test_what_is_no_call_is_answered_and_disturbs_nobody(name: str) -> None:
     assert rig.take(received).calls == []
     assert rig.statuses()[1][0] == status
     assert len(rig.take(call(3)).calls) == 1
-    assert (rig.connection._small, rig.connection._reserved, rig.connection.fault) == (0, 0, None)
+    assert (rig.connection._small, rig.connection._reserved, rig.connection.http2.fault) == (0, 0, None)
 
 
 def test_a_message_over_the_limit_is_refused_by_its_prefix_with_both_numbers() -> None:
@@ -143,7 +143,7 @@ def test_a_message_over_the_limit_is_refused_by_its_prefix_with_both_numbers() -
     rig.take(headers(1) + data(1, b"\0\x00\x10\x00\x00" + bytes(1000), end=False))
     assert rig.statuses() == {1: (3, "a message of 1048576 bytes is over the limit of 204800")}
     assert rig.take(data(1, bytes(16_000), end=False) * 3).calls == [], "what was under way is let through"
-    assert rig.connection.fault is None
+    assert rig.connection.http2.fault is None
 
 
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
@@ -373,4 +373,4 @@ def test_a_read_that_completes_nothing_is_no_arrival() -> None:
 def test_a_broken_connection_is_an_arrival_with_a_fault() -> None:
     rig = GrpcRig()
     assert len(list(rig.connection.receive_data(GREETING))) == 1
-    assert rig.connection.fault is not None
+    assert rig.connection.http2.fault is not None

@@ -21,6 +21,7 @@ from raceway.net.codec.grpc_client import (
     PingAcknowledged,
 )
 from raceway.net.codec.grpc_head import Status
+from raceway.net.codec.http2 import UNUSUAL_FRAMES
 from raceway.net.codec.http2_frames import BrokenConnectionError, field, frame
 
 ECHO = b"/test.Service/Echo"
@@ -76,7 +77,8 @@ def test_bytes_may_come_one_by_one() -> None:
 def test_calls_beyond_what_the_server_takes_wait_in_line() -> None:
     pipe = Pipe()
     pipe.run()
-    pipe.client._most = 2  # as if the server had said so
+    pipe.client.receive_data(h2.settings([(h2.MAX_CONCURRENT_STREAMS, 2)]))
+    pipe.to_server.clear()
     streams = [pipe.client.call(ECHO, b"%d" % number) for number in range(7)]
     assert bytes(pipe.to_server).count(ECHO) == 2
     pipe.run()
@@ -259,6 +261,24 @@ def test_the_connections_window_is_topped_up() -> None:
     assert bytes(bare.sent) == h2.window_update(0, count * h2.DEFAULT_FRAME)
 
 
+def test_a_window_update_of_nothing_ends_its_stream_only() -> None:
+    bare = Bare()
+    first, second = bare.client.call(ECHO, b""), bare.client.call(ECHO, b"")
+    bare.sent.clear()
+    [event] = bare.hears(h2.window_update(first, 0))
+    assert event == CallEnded(first, Status.INTERNAL, "WINDOW_UPDATE increment of 0")
+    assert bytes(bare.sent) == h2.reset(first, h2.PROTOCOL_ERROR)
+    assert bare.hears(headers(second, RESPONSE), message(second, b"x")) == [GrpcMessage(second, b"x")]
+
+
+def test_a_read_of_any_number_of_frames_is_handled_at_once() -> None:
+    bare = Bare()
+    stream = bare.client.call(ECHO, b"")
+    count = 3 * UNUSUAL_FRAMES
+    got = bare.hears(headers(stream, RESPONSE), *[message(stream, b"%d" % number) for number in range(count)])
+    assert got == [GrpcMessage(stream, b"%d" % number) for number in range(count)]
+
+
 @pytest.mark.parametrize(
     "prefix", [b"\1\0\0\0\1x", b"\0" + (MESSAGE_LIMIT + 1).to_bytes(4, "big")], ids=["compressed", "too large"]
 )
@@ -295,6 +315,18 @@ def test_what_breaks_the_connection_is_said(data: bytes) -> None:
 FRAMES = st.builds(
     frame, st.integers(0, 10), st.integers(0, 255), st.sampled_from([0, 1, 2, 3]), st.binary(max_size=40)
 )
+
+
+@given(st.lists(FRAMES, max_size=6))
+def test_any_frames_mean_the_same_byte_by_byte(frames: list[bytes]) -> None:
+    whole, bytewise = Bare(), Bare()
+    for bare, pieces in ((whole, [b"".join(frames)]), (bytewise, [bytes([byte]) for byte in b"".join(frames)])):
+        bare.client.call(ECHO, b"x")
+        with contextlib.suppress(BrokenConnectionError):
+            for piece in pieces:
+                bare.hears(piece)
+    assert bytes(whole.sent) == bytes(bytewise.sent)
+    assert list(whole.client.streams) == list(bytewise.client.streams)
 
 
 @given(st.lists(FRAMES | st.binary(max_size=20), max_size=6))

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.net.codec import http2_frames as h2
-from raceway.net.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Event, Http2Limits
+from raceway.net.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Event, Http2Connection, Http2Limits
 from raceway.net.codec.http2_frames import PREFACE, frame
+from raceway.net.codec.http2_heads import RequestHead
 from tests.rigs.http2 import CALL, GREETING, Frame, Http2Rig, block, call, data, headers, with_fields
 
 SMALL = Http2Limits(max_streams=3, flood_burst=50)
@@ -146,6 +147,16 @@ def test_heads_that_are_not_admitted_whole_are_told_at_once() -> None:
     rig = Http2Rig(whole=False)
     assert plain(rig.take(headers(1))) == [(1, b"", False)]
     assert plain(rig.take(data(1, b"x", end=False) + data(1, b"y"))) == [(1, b"x", False), (1, b"y", True)]
+
+
+def test_faulty_heads_are_not_admitted() -> None:
+    admitted: list[RequestHead] = []
+    connection = Http2Connection(Http2Limits(), admitted.append)
+    connection.start(lambda data: None)
+    connection.receive_data(GREETING + headers(1, ("a", "b")))
+    assert admitted == []
+    connection.receive_data(headers(3) + headers(5))
+    assert [head.path for head in admitted] == [b"/test.Echo/Say"]
 
 
 def test_a_read_that_ends_within_a_frame_or_a_head_has_moved_nothing() -> None:

@@ -111,7 +111,7 @@ class Pair:
                 self.calls += [(stream, body) for stream, body, _ in arrivals.calls]
                 for note in arrivals.notes:
                     self.note(note)
-        assert self.server.fault is None, self.server.fault
+        assert self.server.http2.fault is None, self.server.http2.fault
         received, self.to_client[:] = bytes(self.to_client), b""
         for piece in self.cut(received):
             for event in self.client.receive_data(piece):

@@ -4,6 +4,6 @@ client             the base class of clients: methods that all wires have, strea
 address, options   URLs and keywords of `connect`
 link, keeper       one connection; keeping a client connected
 channel            gRPC calls over a kept connection
-http_pool, http_door   HTTP calls out; a small HTTP server for answers
+http_pool          HTTP calls, over the pool in `net/outgoing`
 calls, inbox, chain, messages   waiting calls, received messages, the current parent, what users see
 """

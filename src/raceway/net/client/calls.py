@@ -5,48 +5,53 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from raceway.errors import RacewayError, RemoteError, RequestTimeoutError
 
 A = TypeVar("A")
-A_contra = TypeVar("A_contra", contravariant=True)
 
 
-class Waiting(Protocol[A_contra]):
+class Waiting(ABC, Generic[A]):
     """Receiver of the answers to one or more calls, each of which is answered once.
 
     `deadline` is a time of the event loop. `repeat` is the message to send again after a reconnect; None if a repeat is
-    not safe.
+    not safe. Subclasses decide which answers are errors.
     """
-
-    topic: str
-    deadline: float
-    repeat: bytes | None
-
-    def answered(self, answer: A_contra) -> None: ...
-
-    def failed(self, error: RacewayError) -> None: ...
-
-
-class OneAnswer(Generic[A]):
-    """A call with one answer. Subclasses may decide which answers are errors."""
 
     __slots__ = ("_future", "deadline", "repeat", "topic")
 
     def __init__(self, topic: str, deadline: float, repeat: bytes | None = None) -> None:
-        self._future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._future: asyncio.Future[A | None] = asyncio.get_running_loop().create_future()
         self.topic, self.deadline, self.repeat = topic, deadline, repeat
 
     def maybe_refusal(self, answer: A) -> RemoteError | None:
         """The error that an answer stands for; None for a good answer."""
         return None
 
+    @abstractmethod
+    def succeeded(self, answer: A | None) -> None:
+        """Take a good answer."""
+
+    @abstractmethod
+    def failed(self, error: RacewayError) -> None:
+        """Take the error that ended a call."""
+
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)
-        if refusal is not None:
+        if refusal is None:
+            self.succeeded(answer)
+        else:
             self.failed(refusal)
-        elif not self._future.done():
+
+
+class OneAnswer(Waiting[A]):
+    """A call with one answer."""
+
+    __slots__ = ()
+
+    def succeeded(self, answer: A | None) -> None:
+        if not self._future.done():
             self._future.set_result(answer)
 
     def failed(self, error: RacewayError) -> None:
@@ -55,40 +60,27 @@ class OneAnswer(Generic[A]):
 
     async def result(self) -> A:
         """Wait for the answer. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
-        return await self._future
+        return cast(A, await self._future)
 
 
-class ManyAnswers(ABC, Generic[A]):
+class ManyAnswers(Waiting[A]):
     """Many publishes sent together: complete when the last one is acknowledged or refused."""
 
-    __slots__ = ("_error", "_future", "_left", "deadline", "repeat", "topic")
+    __slots__ = ("_error", "_left")
 
     def __init__(self, topic: str, count: int, deadline: float) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        super().__init__(topic, deadline)
         self._left = count
         self._error: RacewayError | None = None
-        self.topic, self.deadline = topic, deadline
-        self.repeat: bytes | None = None
 
-    @abstractmethod
-    def maybe_refusal(self, answer: A) -> RemoteError | None:
-        """The error that an answer stands for; None for a good answer."""
-
-    def answered(self, answer: A) -> None:
-        refusal = self.maybe_refusal(answer)
-        if refusal is not None:
-            self.failed(refusal)
-        else:
-            self._count_down()
-
-    def failed(self, error: RacewayError) -> None:
-        self._error = self._error or error
-        self._count_down()
-
-    def _count_down(self) -> None:
+    def succeeded(self, answer: A | None = None) -> None:
         self._left -= 1
         if self._left == 0 and not self._future.done():
             self._future.set_result(None)
+
+    def failed(self, error: RacewayError) -> None:
+        self._error = self._error or error
+        self.succeeded()
 
     async def result(self) -> None:
         """Wait for all answers, then raise the first error, if any."""

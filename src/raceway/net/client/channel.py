@@ -33,44 +33,24 @@ class StreamReceiver(Protocol):
         """Take the end of the stream; `error` is None for status OK."""
 
 
-class _One:
-    """A unary call: resolves `future` with its one message."""
+class _UnaryCalls:
+    """Unary calls made together: resolves `future` when the last one has ended. Keeps the first error."""
 
-    __slots__ = ("future", "message")
+    __slots__ = ("error", "future", "left", "message")
 
-    def __init__(self) -> None:
-        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    def __init__(self, count: int) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.left = count
+        self.error: RacewayError | None = None
         self.message: bytes | None = None
 
     def answered(self, stream: int, message: bytes) -> None:
         self.message = message
 
     def ended(self, stream: int, error: RacewayError | None) -> None:
-        # Done already: the caller was cancelled, or its timeout has expired.
-        if self.future.done():
-            return
-        if error is None and self.message is not None:
-            self.future.set_result(self.message)
-        else:
-            self.future.set_exception(error or MalformedError("the bus ended the call without a message"))
-
-
-class _Many:
-    """Many unary calls made together: resolves `future` when the last one has ended."""
-
-    __slots__ = ("error", "future", "left")
-
-    def __init__(self, count: int) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.left = count
-        self.error: RacewayError | None = None
-
-    def answered(self, stream: int, message: bytes) -> None:
-        """Ignore the message: only the status of these calls matters."""
-
-    def ended(self, stream: int, error: RacewayError | None) -> None:
         self.error = self.error or error
         self.left -= 1
+        # Done already: the caller was cancelled, or its timeout has expired.
         if not self.left and not self.future.done():
             self.future.set_result(None)
 
@@ -84,7 +64,7 @@ class Channel:
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address, self._options = address, options
-        self._keeper = Keeper(address, options, _open_grpc, self._receive, _restore_nothing, self._lost)
+        self._keeper = Keeper(address, options, _open_grpc, self._receive, _restore_nothing, self._fail_all)
         # Stream id to receiver, on the current connection only: a loss fails and removes all of them.
         self._waiting: dict[int, StreamReceiver] = {}
         self._beating: asyncio.TimerHandle | None = None
@@ -122,44 +102,38 @@ class Channel:
         Raises RemoteError (its `reported` is the name of the gRPC status), RequestTimeoutError after
         `Options.patience_s`, ConnectionLostError, or MalformedError if the answer cannot be decoded.
         """
-        one = _One()
-        link = await self._keeper.link()
-        stream = self._begin(link, path, request.SerializeToString(), one)
-        try:
-            async with asyncio.timeout(self._options.patience_s):
-                answer = await one.future
-        except TimeoutError:
-            raise RequestTimeoutError(path.decode(), "") from None
-        finally:
-            # A no-op if the call has ended; otherwise RST_STREAM tells the bus to stop working on it.
-            self.forget(link, stream)
+        answer = await self.call_many(path, [request.SerializeToString()])
+        if answer is None:
+            raise MalformedError("the bus ended the call without a message")
         try:
             return kind.FromString(answer)
         except DecodeError as error:
             raise MalformedError(f"the answer of the bus cannot be decoded as {kind.DESCRIPTOR.name}") from error
 
-    async def call_many(self, path: bytes, requests: Sequence[bytes]) -> None:
-        """Make one unary call per serialized request, all at once, and wait for all of them.
+    async def call_many(self, path: bytes, requests: Sequence[bytes]) -> bytes | None:
+        """Make one unary call per serialized request, all at once, and wait for all of them. Return the last answer.
 
         Raises the first error after every call has ended; RequestTimeoutError after `Options.patience_s`.
         """
-        many = _Many(len(requests))
+        calls = _UnaryCalls(len(requests))
         link = await self._keeper.link()
-        # Wait before, not within, the block: its streams are begun without a pause in between, in order.
-        await link.drain()
-        streams = [self._begin(link, path, request, many) for request in requests]
+        if len(requests) > 1:
+            # Wait before, not within, the block: its streams are begun without a pause in between, in order.
+            await link.drain()
+        streams = [self._begin(link, path, request, calls) for request in requests]
         try:
             async with asyncio.timeout(self._options.patience_s):
-                await many.future
+                await calls.future
         except TimeoutError:
             raise RequestTimeoutError(path.decode(), "") from None
         finally:
-            # Timed out or cancelled; `forget` is a no-op for the streams that have ended.
-            if many.left:
+            # Timed out or cancelled: RST_STREAM tells the bus to stop working. A no-op for streams that have ended.
+            if calls.left:
                 for stream in streams:
                     self.forget(link, stream)
-        if many.error is not None:
-            raise many.error
+        if calls.error is not None:
+            raise calls.error
+        return calls.message
 
     async def listen(self, path: bytes, request: Message, waiting: StreamReceiver) -> tuple[Link, int]:
         """Begin a server-streaming call. Its messages go to `waiting` until it ends or `forget` is called."""
@@ -194,10 +168,7 @@ class Channel:
                 if waiting is not None:
                     waiting.ended(event.stream, _error_of(event))
 
-    def _lost(self, error: ConnectionLostError, returns: bool) -> None:
-        self._fail_all(error)
-
-    def _fail_all(self, error: RacewayError) -> None:
+    def _fail_all(self, error: RacewayError, returns: bool = False) -> None:
         # Swapped first: `ended` may begin new calls.
         waiting, self._waiting = self._waiting, {}
         for stream, each in waiting.items():

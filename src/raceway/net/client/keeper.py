@@ -44,10 +44,6 @@ class Keeper:
         self._heard = 0.0
         self.reconnects = 0
 
-    async def open(self) -> None:
-        """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
-        await self._connect()
-
     async def ready_link(self) -> Link:
         """The open link, when its output has room. Raises as `link`."""
         link = await self.link()
@@ -110,18 +106,19 @@ class Keeper:
         if self._error is not None:
             return
         error = ConnectionLostError(str(self._address), reason)
-        # False for a link that `_connect` is still restoring.
+        # False for a link that `open` is still restoring.
         established = self._link is link
         self._link = None
         if not self._options.reconnect and established:
             self._error = error
         self._gone(error, self._options.reconnect)
-        # A link lost during `restore` is not established yet: `_connect` raises, and `_come_back` tries again.
+        # A link lost during `restore` is not established yet: `open` raises, and `_come_back` tries again.
         if established and self._options.reconnect:
             log.warning("%s; reconnecting", error)
             self._returning = asyncio.get_running_loop().create_task(self._come_back())
 
-    async def _connect(self) -> None:
+    async def open(self) -> None:
+        """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
         link = await open_link(self._address, self._options, self, self._opener)
         # The idle time of the new link begins now, not with the last data of the old one.
         self._heard = asyncio.get_running_loop().time()
@@ -143,7 +140,7 @@ class Keeper:
             await asyncio.sleep(delay * (1 - random.random() / 2))  # noqa: S311 - not a secret
             delay = min(2 * delay, self._options.backoff_max_s)
             try:
-                await self._connect()
+                await self.open()
             except RacewayError as error:
                 log.info("reconnect failed: %s", error)
             else:

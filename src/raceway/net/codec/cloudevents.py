@@ -197,7 +197,7 @@ def _check(context: dict[str, str]) -> None:
         if not _name(name) or name == "data":
             raise MalformedError(f"invalid attribute name {name!r}: only lower-case letters and digits are allowed")
         # CloudEvents, "Type System": a String has no control characters and no surrogates.
-        if not is_plain_text(value) or not _is_text(value):
+        if not is_plain_text(value) or any("\ud800" <= character <= "\udfff" for character in value):
             raise MalformedError(f"{name} has a control character")
     # CloudEvents, "OPTIONAL Attributes": if present, these must not be empty.
     for name in ("subject", "dataschema", "datacontenttype"):
@@ -207,11 +207,6 @@ def _check(context: dict[str, str]) -> None:
         raise MalformedError("time is not an RFC 3339 timestamp")
     if "datacontenttype" in context and not _media_type(context["datacontenttype"]):
         raise MalformedError("datacontenttype is not a media type")
-
-
-def _is_text(value: str) -> bool:
-    """Return whether the text has no lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _payload(data: Raw | None, encoded: Raw | None, encoding: str | None) -> bytes:
@@ -318,11 +313,9 @@ def _is_typed(text: str) -> bool:
 
 def _data_of(payload: bytes, encoding: str | None, is_event: bool) -> dict[str, Any]:
     """Return `data` if the payload can be shown as JSON or text, else `data_base64`; and the content type."""
-    said = (
-        {}
-        if encoding is None
-        else {"datacontenttype": encoding if "/" in encoding else f"text/plain; charset={encoding}"}
-    )
+    said = {}
+    if encoding is not None:
+        said["datacontenttype"] = encoding if "/" in encoding else f"text/plain; charset={encoding}"
     if not payload:
         return said
     if is_json(said.get("datacontenttype")):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from raceway.errors import MalformedError
 from raceway.net.codec.grpc_head import CallHead, Refusal, Status, judge, refusal, status_fields
 from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
-from raceway.net.codec.http2_frames import BrokenConnectionError, field, status_field
+from raceway.net.codec.http2_frames import field, status_field
 from raceway.net.codec.http2_heads import RequestHead
 
 # Length-Prefixed-Message: Compressed-Flag, one byte; Message-Length, four bytes, big-endian.
@@ -133,18 +133,8 @@ class GrpcConnection:
         self._line: OrderedDict[int, _Inflow] = OrderedDict()  # calls that wait for a reservation
         self._calls: list[Call] = []
         self._notes: list[Note] = []
-        self.http2 = Http2Connection(limits.http2, self._write, self._admit)
-        self.out = self.http2.out
-        self._writer: Callable[[bytes], None] | None = None
-
-    def start(self, write: Callable[[bytes], None]) -> None:
-        """Send the server preface; `write` takes all output."""
-        self._writer = write
-        self.http2.start()
-
-    def _write(self, data: bytes) -> None:
-        assert self._writer is not None, "not started"
-        self._writer(data)
+        self.http2 = Http2Connection(limits.http2, self._admit)
+        self.out, self.start = self.http2.out, self.http2.start
 
     def _admit(self, head: RequestHead) -> None:
         head.call = judge(head, self._methods, self._limits.http2.header_bytes)
@@ -179,11 +169,6 @@ class GrpcConnection:
         self._small = self._reserved = self._kept = 0
         self.http2.drop_input()
 
-    @property
-    def fault(self) -> BrokenConnectionError | None:
-        """The connection error that ended this connection, if any."""
-        return self.http2.fault
-
     def receive_data(self, data: bytes) -> Iterator[Arrivals]:
         """Yield the arrivals that these bytes complete. A generator: nothing is read or written before iteration."""
         calls, unpack = list[Call](), PREFIX.unpack_from
@@ -197,7 +182,7 @@ class GrpcConnection:
                     calls.append((stream, body[PREFIX_BYTES:], head.call))
                     continue
             self._take(event)
-        if calls or self._notes or self.http2.moves or self.fault is not None:
+        if calls or self._notes or self.http2.moves or self.http2.fault is not None:
             yield Arrivals(calls, self._notes)
 
     def _take(self, event: Event) -> None:
@@ -208,8 +193,11 @@ class GrpcConnection:
             return
         if head is not None:
             self._begin(stream, head.call)
-        if stream in self._strangers:
-            self._put_off(stream, ended)
+        # Clients of plain HTTP often read no response before they have sent the body. Half a window of it is enough.
+        if stream in self._strangers and (
+            ended or self.http2.allowance(stream) < self._limits.http2.stream_window // 2
+        ):
+            self._refuse(stream, self._strangers[stream])
         inflow = self._inflows.get(stream)
         if inflow is None:  # refused earlier: ignore the rest of its body
             return
@@ -234,12 +222,6 @@ class GrpcConnection:
             self._strangers[stream] = call
         else:
             self._refuse(stream, call)
-
-    def _put_off(self, stream: int, ended: bool) -> None:
-        """Drain the (short) body of a non-gRPC request before replying."""
-        # Clients of plain HTTP often read no response before they have sent the body. Half a window is enough.
-        if ended or self.http2.allowance(stream) < self._limits.http2.stream_window // 2:
-            self._refuse(stream, self._strangers[stream])
 
     def _refuse(self, stream: int, refused: Refusal) -> None:
         self._drop(stream)

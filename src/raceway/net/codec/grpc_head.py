@@ -125,14 +125,11 @@ def judge(head: RequestHead, methods: Mapping[bytes, bool], header_bytes: int) -
     found = _TIMEOUT(timeout) if timeout is not None else None
     if timeout is not None and found is None:
         return refusal(Status.INVALID_ARGUMENT, f"malformed grpc-timeout: {timeout.decode('latin-1')}")
+    timeout_s = int(found[1]) * _SECONDS[found[2]] if found is not None else None
     try:
-        return CallHead(head.path.decode("latin-1"), streams, _timeout_s(found), encoding, head.fields)
+        return CallHead(head.path.decode("latin-1"), streams, timeout_s, encoding, head.fields)
     except binascii.Error:
         return refusal(Status.INVALID_ARGUMENT, "metadata whose name ends in -bin must be base64")
-
-
-def _timeout_s(found: re.Match[bytes] | None) -> float | None:
-    return int(found[1]) * _SECONDS[found[2]] if found is not None else None
 
 
 def refusal(status: Status, text: str, more: bytes = b"") -> Refusal:

@@ -1,6 +1,7 @@
-"""The server side of an HTTP/2 connection (RFC 9113), without sockets and without a clock.
+"""An HTTP/2 connection (RFC 9113), without sockets and without a clock.
 
-Bytes from the peer become requests; responses become bytes.
+`Http2Endpoint` has what both sides share: frames, header blocks, settings, windows. `Http2Connection` is the server
+side: bytes from the peer become requests; responses become bytes. The client side is in `grpc_client`.
 
 Most gRPC requests are two frames: HEADERS, then DATA with END_STREAM. Such a stream is only an entry in a table: first
 its head, then None while the request waits for its response. Anything else (a body in several frames, a window update
@@ -23,7 +24,9 @@ message. The window of the connection is refilled as bytes are read: to slow the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -37,13 +40,14 @@ from raceway.net.codec.http2_frames import (
     frame,
     unpadded,
 )
-from raceway.net.codec.http2_heads import HeadReader, RequestHead, fault_of_trailers
+from raceway.net.codec.http2_heads import Fields, HeadReader, RequestHead, fault_of_trailers
 from raceway.net.codec.http2_output import QUANTUM, Output
 from raceway.net.codec.http2_streams import GONE, Http2Stream, StreamTable
 
 # (stream, head, body, ended). The head is set on the first event of a request only. A body of None means that the
 # stream was reset, by the peer or because of a stream error.
 Event = tuple[int, RequestHead | None, bytes | None, bool]
+E = TypeVar("E")
 
 # Ranges of stream numbers that the peer has skipped. Real clients count by two and skip none.
 REMEMBERED_GAPS = 100
@@ -69,59 +73,69 @@ class Http2Limits(msgspec.Struct, frozen=True):
     frame_bytes: int = 16_384
 
 
-class Http2Connection:
-    """The server side of a connection. `write` takes the bytes to send; `admit` is called once for each new head.
+class Http2Endpoint(ABC, Generic[E]):
+    """One side of a connection; E is the type of its events. `heads` decodes header blocks. Call `start` first.
 
     Once `fault` is set, all further input is ignored: flush the output, then close the connection.
     """
 
-    def __init__(
-        self, limits: Http2Limits, write: Callable[[bytes], None], admit: Callable[[RequestHead], None]
-    ) -> None:
+    _write: Callable[[bytes], None]
+    push_fault: ClassVar[str]
+
+    def __init__(self, limits: Http2Limits, heads: HeadReader[Any], output: type[Output] = Output) -> None:
         self._limits = limits
-        self._write = write
-        self._heads = HeadReader(limits.header_bytes, admit)
+        self._heads = heads
         self.streams = StreamTable(limits.stream_window)
-        self.out = Output(self.streams, write)
-        self._events: list[Event] = []
+        self.out = output(self.streams)
+        self._events: list[E] = []
         self.fault: BrokenConnectionError | None = None
-        self.may_reset: Callable[[], bool] = _always
         self.halted = False  # input is left over from the last call: call again with b""
         self.moves = False  # did the last call complete a frame, or a header block?
         # State of the receiving side.
         self._rest: list[bytes] = []  # pieces of an incomplete frame
         self.pending = 0  # bytes in `_rest` and in an incomplete header block
         self._missing = 1  # bytes to wait for before parsing is tried again
-        self._stage = self._greet
+        self._stage = self._frames
         self._block: list[bytes] | None = None  # fragments of a header block before its END_HEADERS
         self._block_of = self._block_flags = self._block_size = 0
-        self._last = -1  # highest stream so far; -1, so that the first one, 1, is `_last + 2`
-        self._most = limits.max_streams
+        self._last = -1  # highest stream of the peer so far; -1, so that the first one, 1, is `_last + 2`
+        self._most = limits.max_streams  # that may be open at the same time
         self._received = 0  # bytes of DATA not yet returned to the peer by WINDOW_UPDATE
-        self._budget = limits.flood_burst
-        self._gaps: list[tuple[int, int]] = []
         # Indexed by frame type, 0 to 9 (RFC 9113, 6.1 to 6.10).
         self._kinds: tuple[Callable[[int, int, bytes], None], ...] = (
             self._data, self._headers, self._priority, self._reset, self._settings, self._push_promise, self._ping,
             self._go_away, self._window_update, self._continuation,
         )  # fmt: skip
 
-    def start(self) -> None:
-        """Send the server preface: SETTINGS, and a WINDOW_UPDATE for the connection."""
-        limits = self._limits
-        # RFC 9113, 3.4: the server need not wait for the client's preface. RFC 9113, 6.9.2: SETTINGS cannot change the
-        # window of the connection, only WINDOW_UPDATE can.
-        self._write(
-            h2.settings((
-                (h2.MAX_CONCURRENT_STREAMS, limits.max_streams), (h2.INITIAL_WINDOW_SIZE, limits.stream_window),
-                (h2.MAX_FRAME_SIZE, limits.frame_bytes), (h2.MAX_HEADER_LIST_SIZE, limits.header_bytes),
-            ))
-            + h2.window_update(0, limits.connection_window - h2.DEFAULT_WINDOW)
-        )  # fmt: skip
+    def start(self, write: Callable[[bytes], None]) -> None:
+        """Send the preface (RFC 9113, 3.4); `write` takes all output."""
+        self._write = self.out.write = write
+
+    @abstractmethod
+    def _data(self, flags: int, stream: int, body: bytes) -> None:
+        """Handle a DATA frame."""
+
+    @abstractmethod
+    def _head_came(self, stream: int, flags: int, block: bytes) -> None:
+        """Handle a complete header block; `flags` are those of its HEADERS frame."""
+
+    @abstractmethod
+    def _was_reset(self, stream: int, error: int) -> None:
+        """Handle the RST_STREAM of an open stream."""
+
+    @abstractmethod
+    def _break_stream(self, fault: BrokenStreamError) -> None:
+        """Reset a stream after a stream error (RFC 9113, 5.4.2)."""
+
+    def _charge(self, cost: int, what: str) -> None:
+        """Charge frames that cost work to the peer's budget, if it has one. Raises BrokenConnectionError."""
+
+    def _check_not_idle(self, stream: int) -> None:
+        """Check that a stream was opened, if the peer opens them. Raises BrokenConnectionError."""
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def receive_data(self, data: bytes) -> list[Event]:
+    def receive_data(self, data: bytes) -> list[E]:
         """Return the events that these bytes complete. Never raises: a connection error sets `fault`."""
         self.moves = self.halted = False
         if self.fault is not None:
@@ -129,7 +143,7 @@ class Http2Connection:
         data = self._joined(data)
         if not data:
             return []
-        self._events = events = list[Event]()
+        self._events = events = list[E]()
         at = 0
         try:
             at = self._stage(data, 0)
@@ -176,25 +190,6 @@ class Http2Connection:
         self._block = None
         self.pending = 0
 
-    def _greet(self, data: bytes, at: int) -> int:
-        # RFC 9113, 3.4: every client begins with these 24 bytes; anything else is a connection error.
-        if not data.startswith(PREFACE):
-            if PREFACE.startswith(data):
-                return 0
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "invalid HTTP/2 connection preface")
-        self._stage = self._first_frame
-        return self._first_frame(data, len(PREFACE))
-
-    def _first_frame(self, data: bytes, at: int) -> int:
-        """Check that the preface ends with SETTINGS (RFC 9113, 3.4), then parse frames."""
-        if len(data) - at >= FRAME_HEAD:
-            word, flags, _ = FRAME.unpack_from(data, at)
-            if word & 255 != h2.SETTINGS or flags & h2.ACK:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "the first frame must be SETTINGS")
-            self._stage = self._frames
-            return self._frames(data, at)
-        return at
-
     def _frames(self, data: bytes, at: int) -> int:
         """Handle all complete frames from `at` on; return where the incomplete rest begins.
 
@@ -222,7 +217,8 @@ class Http2Connection:
                     if type(head) is RequestHead and (head.length < 0 or head.length == length):
                         streams[stream] = None
                         self._received += length
-                        events.append((stream, head, data[start:end], True))
+                        # Only a server has streams that are heads, so E is `Event`.
+                        events.append((stream, head, data[start:end], True))  # type: ignore[arg-type]
                         continue
                 # Fast path: the next stream, with a header block that was decoded before.
                 elif kind == h2.HEADERS and flags == h2.END_HEADERS and stream == self._last + 2:
@@ -250,12 +246,7 @@ class Http2Connection:
         try:
             self._kinds[kind](flags, stream, body)
         except BrokenStreamError as fault:
-            self._charge(1, "stream errors")
-            # A client may open many streams before it has read the limit: a refused one is not counted as a reset.
-            if fault.error != h2.REFUSED_STREAM:
-                self._charge_reset()
-            self.out.reset(fault.stream, fault.error)
-            self._events.append((fault.stream, None, None, True))
+            self._break_stream(fault)
 
     def _top_up(self) -> None:
         """Return the bytes read to the connection's window, a quarter of it at a time."""
@@ -273,19 +264,10 @@ class Http2Connection:
         for stream in list(self.streams):
             self.out.forget(stream)
 
-    def _charge(self, cost: int, what: str) -> None:
-        self._budget -= cost
-        if self._budget < 0:
-            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, f"too many {what}")
-
-    def _charge_reset(self) -> None:
-        # RFC 9113, 10.5: opening and resetting streams in a loop ("rapid reset") costs the client almost nothing.
-        if not self.may_reset():
-            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many stream resets from this address")
-
-    def relax(self, amount: int) -> None:
-        """Refill the budget by `amount` frames, up to the burst. Called as time passes."""
-        self._budget = min(self._budget + amount, self._limits.flood_burst)
+    def allowance(self, stream: int) -> int:
+        """Return how many more bytes the peer may send on a stream."""
+        found = self.streams.get(stream)
+        return found.allowed - found.used if isinstance(found, Http2Stream) else self._limits.stream_window
 
     # ---- header blocks -----------------------------------------------------------------------------------------------
 
@@ -318,6 +300,157 @@ class Http2Connection:
         if flags & h2.END_HEADERS:
             block, self._block = b"".join(self._block), None
             self._head_came(stream, self._block_flags, block)
+
+    # ---- all other frames --------------------------------------------------------------------------------------------
+
+    def _priority(self, flags: int, stream: int, body: bytes) -> None:
+        self._charge(1, "PRIORITY frames")
+        if not stream:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        # RFC 9113, 6.3 makes this a stream error; 5.4.1 lets us treat it as a connection error.
+        if len(body) != 5:
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PRIORITY must have 5 bytes")
+        _check_priority(stream, body)
+
+    def _reset(self, flags: int, stream: int, body: bytes) -> None:
+        self._charge(1, "RST_STREAM frames")
+        if not stream:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "RST_STREAM on stream 0")
+        if len(body) != 4:
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "RST_STREAM must have 4 bytes")
+        self._check_not_idle(stream)
+        # A reset that crosses the end of the stream finds it gone, and is no sign of abuse.
+        if stream in self.streams:
+            self._was_reset(stream, int.from_bytes(body, "big"))
+
+    def _settings(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.5: settings are of the connection, six bytes each; an acknowledgement has none.
+        if stream:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "SETTINGS on a non-zero stream")
+        if len(body) % 6 or (flags & h2.ACK and body):
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "SETTINGS has an invalid length")
+        if flags & h2.ACK:
+            return
+        self._charge(SETTINGS_COST, "SETTINGS frames")
+        if len(body) > 6 * MOST_SETTINGS:
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many settings in one frame")
+        for key, value in h2.SETTING.iter_unpack(body):
+            self._set(key, value)
+        # RFC 9113, 6.5.3: the peer applies its new windows when it reads the acknowledgement, so output that needs them
+        # must follow it.
+        self._write(h2.SETTINGS_ACK)
+        self.out.pump()
+
+    def _set(self, key: int, value: int) -> None:
+        # RFC 9113, 6.5.2: the bounds of each value; unknown identifiers are ignored.
+        if key == h2.ENABLE_PUSH and value > 1:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "ENABLE_PUSH must be 0 or 1")
+        if key == h2.INITIAL_WINDOW_SIZE:
+            self.out.change_initial_window(value)
+        elif key == h2.MAX_FRAME_SIZE:
+            if not h2.DEFAULT_FRAME <= value <= h2.LARGEST_FRAME:
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+            self.out.frame_bytes = min(value, QUANTUM)
+
+    def _push_promise(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 8.4: a client cannot push. RFC 9113, 6.6: nor may a server, since our SETTINGS disable it.
+        raise BrokenConnectionError(h2.PROTOCOL_ERROR, self.push_fault)
+
+    def _ping(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.7: eight bytes, on stream 0, echoed with ACK.
+        if stream:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PING on a non-zero stream")
+        if len(body) != 8:
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PING must have 8 bytes")
+        if not flags & h2.ACK:
+            self._charge(1, "PING frames")
+            self._write(frame(h2.PING, h2.ACK, 0, body))
+
+    def _go_away(self, flags: int, stream: int, body: bytes) -> None:
+        """Check a GOAWAY. The peer opens no further streams; the open ones continue."""
+        self._charge(1, "GOAWAY frames")
+        if stream:
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "GOAWAY on a non-zero stream")
+        if len(body) < 8:
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "GOAWAY must have at least 8 bytes")
+
+    def _window_update(self, flags: int, stream: int, body: bytes) -> None:
+        if len(body) != 4:
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "WINDOW_UPDATE must have 4 bytes")
+        # RFC 9113, 6.9: the highest bit is reserved; an increment of 0 is an error, of the connection on stream 0.
+        increment = int.from_bytes(body, "big") & h2.LARGEST_WINDOW
+        if not stream:
+            if not increment:
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
+            self.out.widen(increment)
+            return
+        self._check_not_idle(stream)
+        # RFC 9113, 5.1: a WINDOW_UPDATE may still come shortly after a stream is closed, and is ignored then.
+        if stream in self.streams:
+            if not increment:
+                raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
+            self.out.widen_stream(stream, increment)
+
+    # ---- frames about the connection that we send --------------------------------------------------------------------
+
+    def ping(self, word: bytes) -> None:
+        """Send a PING with these eight bytes."""
+        self._write(frame(h2.PING, 0, 0, word))
+
+
+class Http2Connection(Http2Endpoint[Event]):
+    """The server side of a connection. `admit` is called once for each new head."""
+
+    push_fault: ClassVar[str] = "PUSH_PROMISE from a client"
+
+    def __init__(self, limits: Http2Limits, admit: Callable[[RequestHead], None]) -> None:
+        super().__init__(limits, HeadReader(limits.header_bytes, self._read_head))
+        self._admit = admit
+        self.may_reset: Callable[[], bool] = lambda: True
+        self._stage = self._greet
+        self._budget = limits.flood_burst
+        self._gaps: list[tuple[int, int]] = []
+
+    def start(self, write: Callable[[bytes], None]) -> None:
+        """Send the server preface: SETTINGS, and a WINDOW_UPDATE for the connection."""
+        super().start(write)
+        limits = self._limits
+        # RFC 9113, 3.4: the server need not wait for the client's preface. RFC 9113, 6.9.2: SETTINGS cannot change the
+        # window of the connection, only WINDOW_UPDATE can.
+        write(
+            h2.settings((
+                (h2.MAX_CONCURRENT_STREAMS, limits.max_streams), (h2.INITIAL_WINDOW_SIZE, limits.stream_window),
+                (h2.MAX_FRAME_SIZE, limits.frame_bytes), (h2.MAX_HEADER_LIST_SIZE, limits.header_bytes),
+            ))
+            + h2.window_update(0, limits.connection_window - h2.DEFAULT_WINDOW)
+        )  # fmt: skip
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    def _greet(self, data: bytes, at: int) -> int:
+        # RFC 9113, 3.4: every client begins with these 24 bytes; anything else is a connection error.
+        if not data.startswith(PREFACE):
+            if PREFACE.startswith(data):
+                return 0
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "invalid HTTP/2 connection preface")
+        self._stage = self._first_frame
+        return self._first_frame(data, len(PREFACE))
+
+    def _first_frame(self, data: bytes, at: int) -> int:
+        """Check that the preface ends with SETTINGS (RFC 9113, 3.4), then parse frames."""
+        if len(data) - at >= FRAME_HEAD:
+            word, flags, _ = FRAME.unpack_from(data, at)
+            if word & 255 != h2.SETTINGS or flags & h2.ACK:
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+            self._stage = self._frames
+            return self._frames(data, at)
+        return at
+
+    def _read_head(self, fields: Fields) -> RequestHead:
+        head = RequestHead(fields)
+        if not head.fault:
+            self._admit(head)
+        return head
 
     def _head_came(self, stream: int, flags: int, block: bytes) -> None:
         if stream <= self._last:
@@ -400,11 +533,6 @@ class Http2Connection:
         stream.ended = ended
         self._events.append((stream.id, stream.hand_over(), body, ended))
 
-    def allowance(self, stream: int) -> int:
-        """Return how many more bytes the peer may send on a stream."""
-        found = self.streams.get(stream)
-        return found.allowed - found.used if isinstance(found, Http2Stream) else self._limits.stream_window
-
     def grant(self, stream: int, more: int) -> None:
         """Let the peer send `more` further bytes on a stream that it has not ended."""
         found = self.streams.get(stream)
@@ -414,112 +542,42 @@ class Http2Connection:
 
     # ---- all other frames --------------------------------------------------------------------------------------------
 
+    def _charge(self, cost: int, what: str) -> None:
+        self._budget -= cost
+        if self._budget < 0:
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, f"too many {what}")
+
+    def _was_reset(self, stream: int, error: int) -> None:
+        self._charge_reset()
+        self.out.forget(stream)
+        self._events.append((stream, None, None, True))
+
+    def _break_stream(self, fault: BrokenStreamError) -> None:
+        self._charge(1, "stream errors")
+        # A client may open many streams before it has read the limit: a refused one is not counted as a reset.
+        if fault.error != h2.REFUSED_STREAM:
+            self._charge_reset()
+        self.out.reset(fault.stream, fault.error)
+        self._events.append((fault.stream, None, None, True))
+
+    def _charge_reset(self) -> None:
+        # RFC 9113, 10.5: opening and resetting streams in a loop ("rapid reset") costs the client almost nothing.
+        if not self.may_reset():
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many stream resets from this address")
+
+    def relax(self, amount: int) -> None:
+        """Refill the budget by `amount` frames, up to the burst. Called as time passes."""
+        self._budget = min(self._budget + amount, self._limits.flood_burst)
+
     def _check_not_idle(self, stream: int) -> None:
         # RFC 9113, 5.1: only HEADERS and PRIORITY may come on an idle stream. Even ones are ours, and we open none.
         if stream > self._last or not stream & 1:
             raise BrokenConnectionError(h2.PROTOCOL_ERROR, "frame on an idle stream")
 
-    def _priority(self, flags: int, stream: int, body: bytes) -> None:
-        self._charge(1, "PRIORITY frames")
-        if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PRIORITY on stream 0")
-        # RFC 9113, 6.3 makes this a stream error; 5.4.1 lets us treat it as a connection error.
-        if len(body) != 5:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PRIORITY must have 5 bytes")
-        _check_priority(stream, body)
-
-    def _reset(self, flags: int, stream: int, body: bytes) -> None:
-        self._charge(1, "RST_STREAM frames")
-        if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "RST_STREAM on stream 0")
-        if len(body) != 4:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "RST_STREAM must have 4 bytes")
-        self._check_not_idle(stream)
-        # A reset that crosses our response finds the stream gone, and is no sign of abuse.
-        if stream in self.streams:
-            self._charge_reset()
-            self.out.forget(stream)
-            self._events.append((stream, None, None, True))
-
-    def _settings(self, flags: int, stream: int, body: bytes) -> None:
-        # RFC 9113, 6.5: settings are of the connection, six bytes each; an acknowledgement has none.
-        if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "SETTINGS on a non-zero stream")
-        if len(body) % 6 or (flags & h2.ACK and body):
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "SETTINGS has an invalid length")
-        if flags & h2.ACK:
-            return
-        self._charge(SETTINGS_COST, "SETTINGS frames")
-        if len(body) > 6 * MOST_SETTINGS:
-            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many settings in one frame")
-        # RFC 9113, 6.5.2: the bounds of each value; unknown identifiers are ignored.
-        for key, value in h2.SETTING.iter_unpack(body):
-            if key == h2.ENABLE_PUSH and value > 1:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "ENABLE_PUSH must be 0 or 1")
-            if key == h2.INITIAL_WINDOW_SIZE:
-                self.out.change_initial_window(value)
-            elif key == h2.MAX_FRAME_SIZE:
-                if not h2.DEFAULT_FRAME <= value <= h2.LARGEST_FRAME:
-                    raise BrokenConnectionError(h2.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
-                self.out.frame_bytes = min(value, QUANTUM)
-        # RFC 9113, 6.5.3: the peer applies its new windows when it reads the acknowledgement, so output that needs them
-        # must follow it.
-        self._write(h2.SETTINGS_ACK)
-        self.out.pump()
-
-    def _push_promise(self, flags: int, stream: int, body: bytes) -> None:
-        # RFC 9113, 8.4: a client cannot push.
-        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
-
-    def _ping(self, flags: int, stream: int, body: bytes) -> None:
-        # RFC 9113, 6.7: eight bytes, on stream 0, echoed with ACK.
-        if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PING on a non-zero stream")
-        if len(body) != 8:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PING must have 8 bytes")
-        if not flags & h2.ACK:
-            self._charge(1, "PING frames")
-            self._write(frame(h2.PING, h2.ACK, 0, body))
-
-    def _go_away(self, flags: int, stream: int, body: bytes) -> None:
-        """Check a GOAWAY. The peer opens no further streams; the open ones continue."""
-        self._charge(1, "GOAWAY frames")
-        if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "GOAWAY on a non-zero stream")
-        if len(body) < 8:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "GOAWAY must have at least 8 bytes")
-
-    def _window_update(self, flags: int, stream: int, body: bytes) -> None:
-        if len(body) != 4:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "WINDOW_UPDATE must have 4 bytes")
-        # RFC 9113, 6.9: the highest bit is reserved; an increment of 0 is an error, of the connection on stream 0.
-        increment = int.from_bytes(body, "big") & h2.LARGEST_WINDOW
-        if not stream:
-            if not increment:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
-            self.out.widen(increment)
-            return
-        self._check_not_idle(stream)
-        # RFC 9113, 5.1: a WINDOW_UPDATE may still come shortly after a stream is closed, and is ignored then.
-        if stream in self.streams:
-            if not increment:
-                raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
-            self.out.widen_stream(stream, increment)
-
-    # ---- frames about the connection that we send --------------------------------------------------------------------
-
-    def ping(self, word: bytes) -> None:
-        """Send a PING with these eight bytes."""
-        self._write(frame(h2.PING, 0, 0, word))
-
     def go_away(self, reason: str) -> None:
         """Send GOAWAY and refuse new streams; the open ones continue. May be called more than once."""
         self._most = 0
         self._write(h2.go_away(self._last, h2.NO_ERROR, reason))
-
-
-def _always() -> bool:
-    return True
 
 
 def _check_priority(stream: int, priority: bytes) -> None:

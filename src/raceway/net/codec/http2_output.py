@@ -1,4 +1,4 @@
-"""The sending side of an HTTP/2 connection: responses, and flow control (RFC 9113, 5.2 and 6.9)."""
+"""The sending side of an HTTP/2 connection: messages, and flow control (RFC 9113, 5.2 and 6.9)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ QUANTUM = 64 * 1024
 
 
 class Output:
-    """Responses of one connection. Data beyond the peer's windows is queued by stream; `waiting` counts its bytes."""
+    """Messages that one side of a connection sends; on a server, responses.
 
-    def __init__(self, streams: StreamTable, write: Callable[[bytes], None]) -> None:
+    `write` takes the bytes. Data beyond the peer's windows is queued by stream; `waiting` counts its bytes.
+    """
+
+    write: Callable[[bytes], None]
+
+    def __init__(self, streams: StreamTable) -> None:
         self._streams = streams
-        self._write = write
         self._window = self._initial = h2.DEFAULT_WINDOW
         self._ready: OrderedDict[int, Http2Stream] = OrderedDict()  # streams held up by the connection's window only
         self.frame_bytes = h2.DEFAULT_FRAME
@@ -55,7 +59,7 @@ class Output:
                 slow.append((stream, body))
         self._window = window
         if parts:
-            self._write(b"".join(parts))
+            self.write(b"".join(parts))
         for stream, body in slow:
             self.open(stream, head)
             self.send(stream, body)
@@ -64,14 +68,14 @@ class Output:
     def respond(self, stream: int, block: bytes) -> None:
         """Send a response that consists of a head only."""
         if stream in self._streams:
-            self._write(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream, block))
+            self.write(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream, block))
             self._close(stream)
 
     def open(self, stream: int, head: bytes) -> None:
         """Send the head of a response; its body follows by `send`."""
         if stream in self._streams:
             self._streams.promoted(stream)
-            self._write(frame(h2.HEADERS, h2.END_HEADERS, stream, head))
+            self.write(frame(h2.HEADERS, h2.END_HEADERS, stream, head))
 
     def send(self, stream: int, data: bytes) -> None:
         """Send body bytes of an open response. Bytes beyond the peer's windows are queued."""
@@ -88,7 +92,20 @@ class Output:
         if isinstance(found, Http2Stream) and found.trailers is None:
             found.trailers = trailers
             if not found.waiting:
+                if not trailers:
+                    # RFC 9113, 6.9.1: an empty DATA frame needs no window.
+                    self.write(frame(h2.DATA, h2.END_STREAM, stream))
                 self._finish(found)
+
+    def send_whole(self, stream: int, head: bytes, body: bytes) -> None:
+        """Send a message without trailers on a new stream. END_STREAM comes with its last byte."""
+        self.open(stream, head)
+        opened = self._streams.promoted(stream)
+        opened.push(body)
+        opened.trailers = b""
+        self.waiting += len(body)
+        self._list(opened)
+        self.pump()
 
     def waits(self, stream: int) -> int:
         """Return the number of bytes queued on a stream."""
@@ -102,7 +119,7 @@ class Output:
 
     def reset(self, stream: int, error: int) -> None:
         """Send RST_STREAM and forget the stream; frames already on their way are ignored."""
-        self._write(h2.reset(stream, error))
+        self.write(h2.reset(stream, error))
         self._streams.remember_reset(stream)
         if stream in self._streams:
             self.forget(stream)
@@ -161,7 +178,7 @@ class Output:
             if not stream.waiting and stream.trailers is not None:
                 done.append(stream)
         if parts:
-            self._write(b"".join(parts))
+            self.write(b"".join(parts))
         for stream in done:
             self._finish(stream)
 
@@ -174,15 +191,13 @@ class Output:
         while room:
             piece = stream.pull(min(room, self.frame_bytes))
             room -= len(piece)
-            parts.append(FRAME.pack(len(piece) << 8 | h2.DATA, 0, stream.id))
+            is_last = stream.trailers == b"" and not stream.waiting
+            parts.append(FRAME.pack(len(piece) << 8 | h2.DATA, h2.END_STREAM if is_last else 0, stream.id))
             parts.append(piece)
 
     def _finish(self, stream: Http2Stream) -> None:
         if stream.trailers:
-            self._write(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream.id, stream.trailers))
-        else:
-            # RFC 9113, 6.9.1: an empty DATA frame needs no window.
-            self._write(frame(h2.DATA, h2.END_STREAM, stream.id))
+            self.write(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, stream.id, stream.trailers))
         self._close(stream.id)
 
     def _close(self, stream: int) -> None:
@@ -190,7 +205,7 @@ class Output:
         found = self._streams[stream]
         # RFC 9113, 8.1: after an early response, RST_STREAM with NO_ERROR asks the client to stop sending.
         if found is not None and not (isinstance(found, Http2Stream) and found.ended):
-            self._write(h2.reset(stream, h2.NO_ERROR))
+            self.write(h2.reset(stream, h2.NO_ERROR))
             self._streams.remember_reset(stream)
         self.forget(stream)
 

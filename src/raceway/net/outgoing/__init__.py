@@ -2,7 +2,6 @@
 
 allowed    the list of addresses it may connect to
 http_pool  HTTP calls over kept connections
-line_link  calls as lines over one connection
 link       a connection that only sends
 courier    deliver with retries, in order per receiver
 """

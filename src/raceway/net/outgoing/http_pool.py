@@ -1,4 +1,4 @@
-"""The bus's own HTTP/1.1 client: calls to one address over pooled connections.
+"""The HTTP/1.1 client of the bus: calls to one address over pooled connections.
 
 One request per connection at a time, the response passed to a callback: no task and no future per call, except where a
 connection must be opened. Redirects are not followed and content codings not decoded; head and body have limits.
@@ -26,6 +26,7 @@ from raceway.errors import (
     TooLargeError,
     UnreachableError,
 )
+from raceway.net.client.address import Address
 from raceway.net.codec.http_stream import HttpReply, ResponseReader
 from raceway.net.outgoing.allowed import Target
 from raceway.net.timers import TICK_MS, TimerWheel
@@ -55,7 +56,7 @@ class _Exchange:
     def __init__(self, pool: HttpPool, number: int, data: bytes, answered: Answered) -> None:
         self._pool, self.number = pool, number
         self.data, self.answered = data, answered
-        self.connection: _Connection | None = None
+        self.connection: PooledConnection | None = None
         self.is_reused = self.is_over = False
 
     def end(self, result: HttpReply | RacewayError) -> None:
@@ -66,12 +67,13 @@ class _Exchange:
             self.answered(result)
 
 
-class _Connection(asyncio.Protocol):
+class PooledConnection(asyncio.Protocol):
     """A pooled connection."""
+
+    _transport: asyncio.Transport
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
-        self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader(pool.limits.answer_bytes)
         self._exchange: _Exchange | None = None
         self._heard = False
@@ -80,18 +82,16 @@ class _Connection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether a request may be sent now."""
-        return self._transport is not None and not self._transport.is_closing()
+        return not self._transport.is_closing()
 
     def send(self, exchange: _Exchange) -> None:
         """Send the request of an exchange."""
-        assert self._transport is not None
         self._exchange, exchange.connection, self._heard = exchange, self, False
         self._transport.write(exchange.data)
 
     def abort(self) -> None:
         """Close without flushing."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
@@ -130,7 +130,7 @@ class _Connection(asyncio.Protocol):
         # Freed before the callback runs: a call that it makes can use this connection.
         if response.keep_alive:
             self._pool.free(self)
-        elif self._transport is not None:
+        else:
             self._transport.close()
         if exchange is not None:
             exchange.end(response)
@@ -157,21 +157,24 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpPool:
-    """Connections to one address. With `context` they use TLS."""
+    """Connections to one address. With `context` they use TLS. A pool made without a loop must be given one."""
+
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(
         self,
-        target: Target,
-        loop: asyncio.AbstractEventLoop,
+        target: Target | Address,
+        loop: asyncio.AbstractEventLoop | None,
         turn: Turn,
         limits: PoolLimits,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.target, self.turn, self.limits = target, turn, limits
-        self._loop = loop
+        if loop is not None:
+            self._loop = loop
         self._context = context
-        self._free: deque[_Connection] = deque()
-        self._all: set[_Connection] = set()
+        self._free: deque[PooledConnection] = deque()
+        self._all: set[PooledConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[_Exchange] = deque()
         self._open_exchanges: dict[int, _Exchange] = {}
@@ -186,16 +189,19 @@ class HttpPool:
         """Number of established connections."""
         return len(self._all)
 
-    def send(self, data: bytes, timeout_s: float, answered: Answered) -> None:
-        """Send a request. `answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError,
-        TooLargeError, MalformedError, BusyError or RequestTimeoutError; never before this returns."""
+    def send(self, data: bytes, timeout_s: float, answered: Answered) -> int:
+        """Send a request and return its number.
+
+        `answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,
+        MalformedError, BusyError or RequestTimeoutError; never before this returns.
+        """
         exchange = _Exchange(self, next(self._numbers), data, answered)
         # One request is always accepted, however large.
         is_too_much = self.held_bytes and self.held_bytes + len(data) > self.limits.waiting_bytes
         self.held_bytes += len(data)
         if is_too_much:
             self._refuse(exchange)
-            return
+            return exchange.number
         connection = self._maybe_free()
         if connection is not None:
             exchange.is_reused = True
@@ -206,6 +212,7 @@ class HttpPool:
         now_ms = self._loop.time() * 1000
         self._wheel.add(now_ms + timeout_s * 1000, now_ms, exchange.number)
         self._sweep_later()
+        return exchange.number
 
     def ended(self, exchange: _Exchange) -> None:
         """Forget an exchange that is over."""
@@ -220,7 +227,7 @@ class HttpPool:
         elif not exchange.is_over:
             self._send_on_new(exchange)
 
-    def _maybe_free(self) -> _Connection | None:
+    def _maybe_free(self) -> PooledConnection | None:
         """Return the idle connection used last, the least likely to have been closed; None if there is none."""
         oldest = self._loop.time() - self.limits.idle_s
         while self._free:
@@ -248,24 +255,32 @@ class HttpPool:
     async def _open(self, exchange: _Exchange) -> None:
         """Open a connection and send the exchange on it."""
         try:
-            async with asyncio.timeout(self.limits.connect_s):
-                _, connection = await self._loop.create_connection(
-                    lambda: _Connection(self), self.target.host, self.target.port, ssl=self._context
-                )
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
-            unreachable = UnreachableError(str(self.target), str(error) or type(error).__name__)
-            exchange.end(unreachable)
-            self._give_up(unreachable)
+            connection = await self._connect()
+        except RacewayError as error:
+            exchange.end(error)
+            self._give_up(error)
             return
         if not connection.is_usable:  # closed by the peer while the handshake completed
             exchange.end(ConnectionLostError(str(self.target), "closed immediately after connecting"))
             return
-        self._all.add(connection)
         # Timed out while connecting: the connection is kept for the next call.
         if exchange.is_over:
             self.free(connection)
         else:
             connection.send(exchange)
+
+    async def _connect(self) -> PooledConnection:
+        """Open a connection. Raises UnreachableError."""
+        try:
+            async with asyncio.timeout(self.limits.connect_s):
+                _, connection = await self._loop.create_connection(
+                    lambda: PooledConnection(self), self.target.host, self.target.port, ssl=self._context
+                )
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
+            raise UnreachableError(str(self.target), str(error) or type(error).__name__) from error
+        if connection.is_usable:
+            self._all.add(connection)
+        return connection
 
     def _give_up(self, error: RacewayError) -> None:
         """Fail the queued exchanges, unless open connections can still serve them."""
@@ -274,7 +289,7 @@ class HttpPool:
             for exchange in waiting:
                 exchange.end(error)
 
-    def free(self, connection: _Connection) -> None:
+    def free(self, connection: PooledConnection) -> None:
         """Reuse a connection for the next queued exchange, or keep it."""
         exchange = self._maybe_waiting()
         if exchange is not None:
@@ -286,7 +301,7 @@ class HttpPool:
         else:
             connection.abort()
 
-    def lost(self, connection: _Connection) -> None:
+    def lost(self, connection: PooledConnection) -> None:
         """Forget a closed connection; open another if exchanges wait."""
         self._all.discard(connection)
         exchange = self._maybe_waiting()
@@ -319,7 +334,7 @@ class HttpPool:
             self._sweep_later()
 
     def _expire(self, number: int) -> None:
-        """Time out an exchange and close its connection."""
+        """Time out an exchange and close its connection. A no-op if it has ended."""
         exchange = self._open_exchanges.get(number)
         if exchange is None:
             return

@@ -11,8 +11,9 @@ from raceway.net.outgoing.allowed import Target
 class OneWayLink(asyncio.Protocol):
     """A connection made by `open_link`. It does not reconnect: open a new one instead."""
 
+    _transport: asyncio.Transport
+
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
         self.closed = asyncio.Event()
 
     @property
@@ -23,7 +24,6 @@ class OneWayLink(asyncio.Protocol):
     def send(self, data: bytes) -> bool:
         """Send `data`; False, without sending, if an earlier message is still buffered: a slow peer must not grow the
         buffer."""
-        assert self._transport is not None
         if self._transport.is_closing() or self._transport.get_write_buffer_size():
             return False
         self._transport.write(data)
@@ -31,8 +31,7 @@ class OneWayLink(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without flushing."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""

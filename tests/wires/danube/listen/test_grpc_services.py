@@ -25,7 +25,7 @@ def desk() -> tuple[GrpcDesk, HealthBoard, Caller]:
     board.set("", True)
     board.set("danube.Discovery", True)
     add_health(methods, board)
-    add_reflection(methods, lambda: ["danube.Discovery"], PoolFiles(danube_pb.POOL))
+    add_reflection(methods, ["danube.Discovery"], PoolFiles(danube_pb.POOL))
     made = GrpcDesk(methods)
     return made, board, made.caller()
 

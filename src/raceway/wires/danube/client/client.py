@@ -26,7 +26,7 @@ import msgspec
 
 from raceway.errors import ConfigError, RemoteError
 from raceway.model.hashing import fnv1a64
-from raceway.model.subscriptions import FailurePolicy
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, FailurePolicy
 from raceway.model.topics import canonical_name, namespaced_topic, parse_namespaced_topic
 from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
@@ -35,33 +35,9 @@ from raceway.net.client.client import Client
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.consumer import DanubeConsumer
-from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
-    GetSubscriptionDispatchConfigRequest,
-    GetSubscriptionDispatchConfigResponse,
-    GetSubscriptionFailurePolicyRequest,
-    GetSubscriptionFailurePolicyResponse,
-    SetSubscriptionDispatchConfigRequest,
-    SetSubscriptionFailurePolicyRequest,
-    SubscriptionDispatchConfig,
-    SubscriptionFailurePolicy,
-    SubscriptionRequest,
-    SubscriptionResponse,
-)
-from raceway.wires.danube.codec.pb.danube_api_pb2 import (
-    ConsumerRequest,
-    DispatchStrategy,
-    MessageResponse,
-    MsgID,
-    NonReliable,
-    ProducerRequest,
-    ProducerResponse,
-    Reliable,
-    SchemaReference,
-    StreamMessage,
-    TopicLookupRequest,
-    TopicPartitionsResponse,
-)
-from raceway.wires.danube.codec.pb.schema_registry_pb2 import GetLatestSchemaRequest, GetSchemaResponse
+from raceway.wires.danube.codec.pb import danube_admin_pb2 as admin_pb
+from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
+from raceway.wires.danube.codec.pb import schema_registry_pb2 as schema_pb
 from raceway.wires.danube.codec.policies import failure_policy_message, read_failure_policy
 
 SEND = b"/danube.ProducerService/SendMessage"
@@ -78,13 +54,6 @@ LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
 NAME = "raceway-client"
 # Publishes of `publish_many` in flight at once.
 BLOCK = 4096
-
-SUBSCRIPTION_TYPES = {
-    "exclusive": ConsumerRequest.Exclusive,
-    "shared": ConsumerRequest.Shared,
-    "failover": ConsumerRequest.Failover,
-    "key_shared": ConsumerRequest.KeyShared,
-}
 
 
 def wire_name(topic: str) -> str:
@@ -118,7 +87,7 @@ class Producer:
         Messages with the same `key` stay in order and go to one consumer at a time. `attributes` are delivered with the
         message. Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
-        await self._channel.call(SEND, self._message(payload, key, attributes), MessageResponse)
+        await self._channel.call(SEND, self._message(payload, key, attributes), pb.MessageResponse)
 
     async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
         """Publish many messages in order and return their number.
@@ -133,11 +102,11 @@ class Producer:
             count += len(part)
         return count
 
-    def _message(self, payload: Payload, key: str | None, attributes: Mapping[str, str] | None) -> StreamMessage:
+    def _message(self, payload: Payload, key: str | None, attributes: Mapping[str, str] | None) -> pb.StreamMessage:
         lane = self._lanes[fnv1a64(key.encode()) % len(self._lanes)] if key is not None else next(self._turn)
-        message = StreamMessage(
+        message = pb.StreamMessage(
             request_id=next(self._requests),
-            msg_id=MsgID(producer_id=lane.producer_id, topic_name=lane.topic),
+            msg_id=pb.MsgID(producer_id=lane.producer_id, topic_name=lane.topic),
             payload=encode_payload(payload),
             publish_time=time.time_ns() // 1_000_000,
             producer_name=lane.name,
@@ -219,25 +188,26 @@ class DanubeClient(Client):
         lanes = []
         for number, partition in enumerate(names):
             own = name if names == [base] else f"{name}-{number}"
-            lanes.append(await self._create(partition, own, Reliable if reliable else NonReliable, subject))
+            lanes.append(await self._create(partition, own, reliable, subject))
         return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None)
 
     async def _partitions(self, topic: str) -> list[str]:
         """Names of the partitions; the topic's own name if it has none, and an empty list if it does not exist."""
-        asked = TopicLookupRequest(request_id=next(self._requests), topic=topic)
-        return list((await self._channel.call(PARTITIONS, asked, TopicPartitionsResponse)).partitions)
+        asked = pb.TopicLookupRequest(request_id=next(self._requests), topic=topic)
+        return list((await self._channel.call(PARTITIONS, asked, pb.TopicPartitionsResponse)).partitions)
 
-    async def _create(self, topic: str, name: str, strategy: DispatchStrategy.ValueType, subject: str | None) -> _Lane:
-        reference = SchemaReference(subject=subject, use_latest=True) if subject is not None else None
-        request = ProducerRequest(
+    async def _create(self, topic: str, name: str, reliable: bool, subject: str | None) -> _Lane:
+        reference = pb.SchemaReference(subject=subject, use_latest=True) if subject is not None else None
+        request = pb.ProducerRequest(
             request_id=next(self._requests), producer_name=name, topic_name=topic, schema_ref=reference,
-            dispatch_strategy=strategy,
+            dispatch_strategy=pb.Reliable if reliable else pb.NonReliable,
         )  # fmt: skip
-        answer = await self._channel.call(CREATE, request, ProducerResponse)
+        answer = await self._channel.call(CREATE, request, pb.ProducerResponse)
         return _Lane(topic, answer.producer_id, answer.producer_name)
 
     async def _schema(self, subject: str) -> tuple[int, int]:
-        found = await self._channel.call(LATEST, GetLatestSchemaRequest(subject=subject), GetSchemaResponse)
+        request = schema_pb.GetLatestSchemaRequest(subject=subject)
+        found = await self._channel.call(LATEST, request, schema_pb.GetSchemaResponse)
         return found.schema_id, found.version
 
     # ---- consuming ---------------------------------------------------------------------------------------------------
@@ -273,10 +243,10 @@ class DanubeClient(Client):
         names = await self._partitions(base)
         if not names and not create_topic:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
-        wanted = ConsumerRequest(
+        wanted = pb.ConsumerRequest(
             consumer_name=name or f"raceway-{fresh_ids(1)[0].decode()[:8]}", subscription=subscription,
-            subscription_type=SUBSCRIPTION_TYPES[type], key_filters=filters, in_flight=in_flight, start=str(start),
-            create_topic=create_topic,
+            subscription_type=SUBSCRIPTION_TYPES.index(type),  # type: ignore[arg-type]  # enums are numbers
+            key_filters=filters, in_flight=in_flight, start=str(start), create_topic=create_topic,
         )  # fmt: skip
         consumer = DanubeConsumer(self._channel, wanted, names or [base])
         self._consumers.add(consumer)
@@ -292,15 +262,15 @@ class DanubeClient(Client):
 
         Raises RemoteError.
         """
-        request = SubscriptionRequest(topic=wire_name(topic), subscription=subscription)
-        await self._channel.call(UNSUBSCRIBE, request, SubscriptionResponse)
+        request = admin_pb.SubscriptionRequest(topic=wire_name(topic), subscription=subscription)
+        await self._channel.call(UNSUBSCRIBE, request, admin_pb.SubscriptionResponse)
 
     # ---- failure policies --------------------------------------------------------------------------------------------
 
     async def failure_policy(self, topic: str, subscription: str) -> FailurePolicy:
         """The policy for unacknowledged messages. Raises RemoteError (NOT_FOUND: no such subscription)."""
-        request = GetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
-        answer = await self._channel.call(GET_POLICY, request, GetSubscriptionFailurePolicyResponse)
+        request = admin_pb.GetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
+        answer = await self._channel.call(GET_POLICY, request, admin_pb.GetSubscriptionFailurePolicyResponse)
         return read_failure_policy(answer.failure_policy)
 
     async def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy | None) -> None:
@@ -309,17 +279,17 @@ class DanubeClient(Client):
         Takes effect immediately; for a subscription that does not exist yet, when it is created. Raises RemoteError,
         InvalidValueError for an invalid policy.
         """
-        request = SetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
+        request = admin_pb.SetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
         if policy is None:
             request.remove = True
         else:
             request.failure_policy.CopyFrom(_checked_message(policy))
-        await self._channel.call(SET_POLICY, request, SubscriptionResponse)
+        await self._channel.call(SET_POLICY, request, admin_pb.SubscriptionResponse)
 
     async def in_flight(self, topic: str, subscription: str) -> int | None:
         """Largest number of unacknowledged messages per consumer; None if not set. Raises RemoteError."""
-        request = GetSubscriptionDispatchConfigRequest(topic=wire_name(topic), subscription=subscription)
-        answer = await self._channel.call(GET_DISPATCH, request, GetSubscriptionDispatchConfigResponse)
+        request = admin_pb.GetSubscriptionDispatchConfigRequest(topic=wire_name(topic), subscription=subscription)
+        answer = await self._channel.call(GET_DISPATCH, request, admin_pb.GetSubscriptionDispatchConfigResponse)
         return answer.dispatch_config.in_flight or None
 
     async def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
@@ -328,14 +298,14 @@ class DanubeClient(Client):
 
         Consumers that pass `in_flight` to `subscribe` keep their own. Raises RemoteError.
         """
-        config = SubscriptionDispatchConfig(in_flight=count or 0)
-        request = SetSubscriptionDispatchConfigRequest(
+        config = admin_pb.SubscriptionDispatchConfig(in_flight=count or 0)
+        request = admin_pb.SetSubscriptionDispatchConfigRequest(
             topic=wire_name(topic), subscription=subscription, dispatch_config=config
         )
-        await self._channel.call(SET_DISPATCH, request, SubscriptionResponse)
+        await self._channel.call(SET_DISPATCH, request, admin_pb.SubscriptionResponse)
 
 
-def _checked_message(policy: FailurePolicy) -> SubscriptionFailurePolicy:
+def _checked_message(policy: FailurePolicy) -> admin_pb.SubscriptionFailurePolicy:
     policy.check()
     if policy.dead_letter_topic is not None:
         letters = parse_namespaced_topic(wire_name(policy.dead_letter_topic))

@@ -17,17 +17,7 @@ from raceway.net.client.channel import Channel
 from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
-from raceway.wires.danube.codec.pb.danube_api_pb2 import (
-    AckRequest,
-    AckResponse,
-    ConsumerRequest,
-    ConsumerResponse,
-    MsgID,
-    NackRequest,
-    NackResponse,
-    ReceiveRequest,
-    StreamMessage,
-)
+from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
 
 SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
 RECEIVE = b"/danube.ConsumerService/ReceiveMessages"
@@ -67,7 +57,7 @@ class DanubeMessage(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.payload)
 
 
-def _message(found: StreamMessage) -> DanubeMessage:
+def _message(found: pb.StreamMessage) -> DanubeMessage:
     return DanubeMessage(
         topic=found.msg_id.topic_name,
         offset=found.msg_id.topic_offset,
@@ -86,8 +76,8 @@ def _message(found: StreamMessage) -> DanubeMessage:
 class _Partition:
     """The stream of one partition, reopened when it ends, until the consumer is closed."""
 
-    def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: ConsumerRequest) -> None:
-        self._consumer, self._channel, self._wanted = consumer, channel, wanted
+    def __init__(self, inbox: PartitionInbox, channel: Channel, wanted: pb.ConsumerRequest) -> None:
+        self._inbox, self._channel, self._wanted = inbox, channel, wanted
         self._link: Link | None = None
         self._stream = self._consumer_id = 0
         self._ended: asyncio.Future[RacewayError | None] | None = None
@@ -106,7 +96,7 @@ class _Partition:
             self._channel.forget(self._link, self._stream)
 
     def answered(self, stream: int, message: bytes) -> None:
-        self._consumer.put(self, message)
+        self._inbox.put((self, message))
 
     def ended(self, stream: int, error: RacewayError | None) -> None:
         if self._ended is not None and not self._ended.done():
@@ -117,7 +107,7 @@ class _Partition:
             self._link.calls.give_back(self._stream, message)
 
     async def _subscribe(self) -> None:
-        self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, ConsumerResponse)).consumer_id
+        self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, pb.ConsumerResponse)).consumer_id
 
     async def _run(self) -> None:
         while True:
@@ -125,17 +115,17 @@ class _Partition:
                 await self._listen()
             except ConnectionLostError as error:
                 if not self._channel.returns:
-                    self._consumer.end(error)
+                    self._inbox.end(error)
                     return
             except RacewayError as error:
-                self._consumer.end(error)
+                self._inbox.end(error)
                 return
             await asyncio.sleep(REOPEN_S)
 
     async def _listen(self) -> None:
         """Read the stream to its end. Subscribe again if the bus no longer knows the consumer."""
         self._ended = asyncio.get_running_loop().create_future()
-        request = ReceiveRequest(consumer_id=self._consumer_id)
+        request = pb.ReceiveRequest(consumer_id=self._consumer_id)
         self._link, self._stream = await self._channel.listen(RECEIVE, request, self)
         error = await self._ended
         self._link = None
@@ -143,6 +133,10 @@ class _Partition:
             await self._subscribe()
         elif isinstance(error, RemoteError) and error.reported not in ("UNAVAILABLE", "CANCELLED", "INTERNAL"):
             raise error
+
+
+# Partitions and their serialized messages.
+PartitionInbox = Inbox[tuple[_Partition, bytes]]
 
 
 class DanubeConsumer(MessageStream[DanubeMessage]):
@@ -154,42 +148,34 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
             await orders.ack(order)
     """
 
-    def __init__(self, channel: Channel, wanted: ConsumerRequest, topics: list[str]) -> None:
+    def __init__(self, channel: Channel, wanted: pb.ConsumerRequest, topics: list[str]) -> None:
         self.subscription = wanted.subscription
         self.name = wanted.consumer_name
         self._channel = channel
+        self._inbox: PartitionInbox = Inbox()
         self._partitions = []
         for topic in topics:
-            request = ConsumerRequest()
+            request = pb.ConsumerRequest()
             request.CopyFrom(wanted)
             request.topic_name = topic
-            self._partitions.append(_Partition(self, channel, request))
-        self._inbox: Inbox[tuple[_Partition, bytes]] = Inbox()
+            self._partitions.append(_Partition(self._inbox, channel, request))
 
     async def open(self) -> None:
         """Subscribe on every partition. Raises RemoteError, ConnectionLostError."""
         for partition in self._partitions:
             await partition.open()
 
-    def put(self, partition: _Partition, message: bytes) -> None:
-        """Add a serialized message of a partition."""
-        self._inbox.put((partition, message))
-
-    def end(self, error: RacewayError | None) -> None:
-        """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
-        self._inbox.end(error)
-
     async def __anext__(self) -> DanubeMessage:
         partition, data = await self._inbox.take()
         partition.give_back(data)
-        return _message(StreamMessage.FromString(data))
+        return _message(pb.StreamMessage.FromString(data))
 
     async def ack(self, message: DanubeMessage) -> None:
         """Acknowledge a message; returns when that is on disk. Raises RemoteError, ConnectionLostError."""
-        request = AckRequest(
+        request = pb.AckRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription
         )
-        await self._channel.call(ACK, request, AckResponse)
+        await self._channel.call(ACK, request, pb.AckResponse)
 
     async def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
         """Ask for redelivery, after the pause of the subscription's failure policy (1 s at first) and not earlier than
@@ -197,19 +183,19 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
 
         `reason` goes with the message if it becomes a dead letter. Raises RemoteError, ConnectionLostError.
         """
-        request = NackRequest(
+        request = pb.NackRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription,
             delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
-        await self._channel.call(NACK, request, NackResponse)
+        await self._channel.call(NACK, request, pb.NackResponse)
 
     async def close(self) -> None:
         """Stop consuming; unacknowledged messages are delivered again, to any consumer. Idempotent."""
-        self.end(None)
+        self._inbox.end(None)
         self._inbox.clear()
         for partition in self._partitions:
             await partition.close()
 
 
-def _identity(message: DanubeMessage) -> MsgID:
-    return MsgID(producer_id=message.producer_id, topic_name=message.topic, topic_offset=message.offset)
+def _identity(message: DanubeMessage) -> pb.MsgID:
+    return pb.MsgID(producer_id=message.producer_id, topic_name=message.topic, topic_offset=message.offset)

@@ -3,6 +3,6 @@
 gate       the wire: its services joined
 calls      one call: decode, authorize, answer
 clients, messages   topics, producers, consumers; sends, streams, acknowledgements
-admin, cluster, registry, security   administration
+admin, registry, security   administration
 grpc_services   health and reflection
 """

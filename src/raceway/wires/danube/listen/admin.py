@@ -1,139 +1,99 @@
 """Administration over the Danube wire: the broker, its namespaces, topics and subscriptions.
 
-A single broker is its own leader (`danube_cluster`); calls that move topics between brokers are not offered.
+The cluster has one broker: it is leader and only voter and has all topics. Calls that move topics between brokers are
+not offered. There is no Raft transport, so its address is empty.
 """
 
 from __future__ import annotations
 
 import contextlib
+from typing import ClassVar
 
 import msgspec
 
-from raceway.errors import InvalidValueError, UnknownSchemaError, UnknownTopicError
+from raceway.errors import InvalidValueError, UnknownSchemaError
 from raceway.model.intents.subscriptions import RemoveSubscription, SetDispatch, SetFailurePolicy
 from raceway.model.intents.topics import CreateNamespace, CreateTopic, DeleteNamespace, DeleteTopic, SetLimits
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
-from raceway.model.topics import namespaced_topic, parse_namespace, parse_namespaced_topic
-from raceway.net.grpc import Methods
-from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
-    BrokerInfo,
-    BrokerListResponse,
-    BrokerRequest,
-    BrokerResponse,
-    DescribeTopicRequest,
-    DescribeTopicResponse,
-    Empty,
-    GetSubscriptionDispatchConfigRequest,
-    GetSubscriptionDispatchConfigResponse,
-    GetSubscriptionFailurePolicyRequest,
-    GetSubscriptionFailurePolicyResponse,
-    NamespaceListResponse,
-    NamespaceRequest,
-    NamespaceResponse,
-    NewTopicRequest,
-    PartitionedTopicRequest,
-    PolicyResponse,
-    SetPoliciesRequest,
-    SetSubscriptionDispatchConfigRequest,
-    SetSubscriptionFailurePolicyRequest,
-    SubscriptionDispatchConfig,
-    SubscriptionListResponse,
-    SubscriptionRequest,
-    SubscriptionResponse,
-    TopicInfo,
-    TopicInfoListResponse,
-    TopicListResponse,
-    TopicRequest,
-    TopicResponse,
-)
+from raceway.model.topics import namespaced_topic, parse_namespace
+from raceway.wires.danube.codec.pb import danube_admin_pb2 as pb
 from raceway.wires.danube.codec.policies import failure_policy_message, read_failure_policy
-from raceway.wires.danube.listen.calls import Caller, DanubeCalls, Handlers, ask, is_reliable
+from raceway.wires.danube.listen.calls import Caller, DanubeService, is_reliable
 
 # There is one broker.
-BROKER_ID = "1"
+BROKER_ID, NODE_ID = "1", 1
+# The Raft term counts elections; a single broker has had one.
+TERM = 1
 
 _policies_decoder = msgspec.json.Decoder(Policies)
 
 
-class AdminCalls:
-    def __init__(self, calls: DanubeCalls) -> None:
-        self._calls = calls
-        self._shown = calls.door.view.administration
-
-    def join(self, methods: Methods) -> None:
-        serve = self._calls.serve
-        brokers: Handlers = {
-            "ListBrokers": (Empty, self._list_brokers),
-            "GetLeaderBroker": (Empty, self._get_leader),
-            "ListNamespaces": (Empty, self._list_namespaces),
-        }
-        serve(methods, "danube_admin.BrokerAdmin", brokers)
-        namespaces: Handlers = {
-            "GetNamespaceTopics": (NamespaceRequest, self._list_names),
-            "GetNamespacePolicies": (NamespaceRequest, self._get_policies),
-            "SetNamespacePolicies": (SetPoliciesRequest, self._set_policies),
-            "CreateNamespace": (NamespaceRequest, self._create_namespace),
-            "DeleteNamespace": (NamespaceRequest, self._delete_namespace),
-        }
-        serve(methods, "danube_admin.NamespaceAdmin", namespaces)
-        topics: Handlers = {
-            "ListNamespaceTopics": (NamespaceRequest, self._list_topics),
-            "ListBrokerTopics": (BrokerRequest, self._list_all_topics),
-            "CreateTopic": (NewTopicRequest, self._create_topic),
-            "CreatePartitionedTopic": (PartitionedTopicRequest, self._create_partitioned),
-            "DeleteTopic": (TopicRequest, self._delete_topic),
-            "DescribeTopic": (DescribeTopicRequest, self._describe_topic),
-            "GetTopicPolicies": (TopicRequest, self._get_topic_policies),
-            "SetTopicPolicies": (SetPoliciesRequest, self._set_topic_policies),
-            "ListSubscriptions": (TopicRequest, self._list_subscriptions),
-            "Unsubscribe": (SubscriptionRequest, self._unsubscribe),
-            "SetSubscriptionFailurePolicy": (SetSubscriptionFailurePolicyRequest, self._set_failure_policy),
-            "GetSubscriptionFailurePolicy": (GetSubscriptionFailurePolicyRequest, self._get_failure_policy),
-            "SetSubscriptionDispatchConfig": (SetSubscriptionDispatchConfigRequest, self._set_dispatch),
-            "GetSubscriptionDispatchConfig": (GetSubscriptionDispatchConfigRequest, self._get_dispatch),
-        }
-        serve(methods, "danube_admin.TopicAdmin", topics)
+class AdminCalls(DanubeService):
+    services: ClassVar[tuple[str, ...]] = (
+        "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin", "danube_admin.TopicAdmin",
+        "danube_admin.ClusterAdmin",
+    )  # fmt: skip
 
     # ---- the broker --------------------------------------------------------------------------------------------------
 
-    def _list_brokers(self, caller: Caller, request: Empty) -> BrokerListResponse:
-        self._calls.check(caller, "ManageBroker")
+    def list_brokers(self, caller: Caller, request: pb.Empty) -> pb.BrokerListResponse:
+        self._check(caller, "ManageBroker")
         address = self._calls.address(caller.session)
-        broker = BrokerInfo(
+        broker = pb.BrokerInfo(
             broker_id=BROKER_ID, broker_addr=address, broker_role="Cluster_Leader", admin_addr=address,
             broker_status="active",
         )  # fmt: skip
-        return BrokerListResponse(brokers=[broker])
+        return pb.BrokerListResponse(brokers=[broker])
 
-    def _get_leader(self, caller: Caller, request: Empty) -> BrokerResponse:
-        self._calls.check(caller, "ManageBroker")
-        return BrokerResponse(leader=BROKER_ID)
+    def get_leader_broker(self, caller: Caller, request: pb.Empty) -> pb.BrokerResponse:
+        self._check(caller, "ManageBroker")
+        return pb.BrokerResponse(leader=BROKER_ID)
+
+    def cluster_status(self, caller: Caller, request: pb.Empty) -> pb.ClusterStatusResponse:
+        """Return the cluster's status. The journal stands for the Raft log: `last_applied` is its last position."""
+        self._check(caller, "ManageCluster")
+        applied = max(self._topics.next_sequence - 1, 0)
+        return pb.ClusterStatusResponse(
+            leader_id=NODE_ID, current_term=TERM, last_applied=applied, voters=[NODE_ID], self_node_id=NODE_ID
+        )
+
+    def get_cluster_balance(self, caller: Caller, request: pb.ClusterBalanceRequest) -> pb.ClusterBalanceResponse:
+        """Return the load of the broker: its number of topics, as in Danube's strategy `fair`."""
+        self._check(caller, "ManageBroker")
+        topics = len(self._topics.topics())
+        broker = pb.BrokerLoadInfo(broker_id=NODE_ID, load=topics, topic_count=topics)
+        return pb.ClusterBalanceResponse(
+            mean_load=topics, max_load=topics, min_load=topics, broker_count=1, brokers=[broker],
+            assignment_strategy="fair",
+        )  # fmt: skip
+
+    def trigger_rebalance(self, caller: Caller, request: pb.RebalanceRequest) -> pb.RebalanceResponse:
+        """Succeed without doing anything: one broker is always balanced."""
+        self._check(caller, "ManageCluster")
+        return pb.RebalanceResponse(success=True)
 
     # ---- namespaces --------------------------------------------------------------------------------------------------
 
-    def _list_namespaces(self, caller: Caller, request: Empty) -> NamespaceListResponse:
-        self._calls.check(caller, "ManageNamespace")
-        return NamespaceListResponse(namespaces=self._shown.namespaces())
+    def list_namespaces(self, caller: Caller, request: pb.Empty) -> pb.NamespaceListResponse:
+        self._check(caller, "ManageNamespace")
+        return pb.NamespaceListResponse(namespaces=self._topics.namespaces())
 
-    def _list_names(self, caller: Caller, request: NamespaceRequest) -> TopicListResponse:
-        rows = self._shown.topics(self._namespace(caller, request.name))
-        return TopicListResponse(topics=[namespaced_topic(row.name) for row in rows])
+    def get_namespace_topics(self, caller: Caller, request: pb.NamespaceRequest) -> pb.TopicListResponse:
+        rows = self._topics.topics(self._namespace(caller, request.name))
+        return pb.TopicListResponse(topics=[namespaced_topic(row.name) for row in rows])
 
-    def _get_policies(self, caller: Caller, request: NamespaceRequest) -> PolicyResponse:
-        policies = self._shown.policies(self._namespace(caller, request.name))
-        return PolicyResponse(policies=msgspec.json.encode(policies).decode())
+    def get_namespace_policies(self, caller: Caller, request: pb.NamespaceRequest) -> pb.PolicyResponse:
+        policies = self._topics.policies(self._namespace(caller, request.name))
+        return pb.PolicyResponse(policies=msgspec.json.encode(policies).decode())
 
-    async def _set_policies(self, caller: Caller, request: SetPoliciesRequest) -> NamespaceResponse:
-        await ask(SetLimits("namespace", self._namespace(caller, request.name), _policies(request.policies)))
-        return NamespaceResponse(success=True)
+    def set_namespace_policies(self, caller: Caller, request: pb.SetPoliciesRequest) -> SetLimits:
+        return SetLimits("namespace", self._namespace(caller, request.name), _policies(request.policies))
 
-    async def _create_namespace(self, caller: Caller, request: NamespaceRequest) -> NamespaceResponse:
-        await ask(CreateNamespace(self._namespace(caller, request.name)))
-        return NamespaceResponse(success=True)
+    def create_namespace(self, caller: Caller, request: pb.NamespaceRequest) -> CreateNamespace:
+        return CreateNamespace(self._namespace(caller, request.name))
 
-    async def _delete_namespace(self, caller: Caller, request: NamespaceRequest) -> NamespaceResponse:
-        await ask(DeleteNamespace(self._namespace(caller, request.name)))
-        return NamespaceResponse(success=True)
+    def delete_namespace(self, caller: Caller, request: pb.NamespaceRequest) -> DeleteNamespace:
+        return DeleteNamespace(self._namespace(caller, request.name))
 
     def _namespace(self, caller: Caller, name: str) -> str:
         namespace = parse_namespace(name)
@@ -142,119 +102,101 @@ class AdminCalls:
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def _list_topics(self, caller: Caller, request: NamespaceRequest) -> TopicInfoListResponse:
-        return _infos(self._shown.topics(self._namespace(caller, request.name)))
+    def list_namespace_topics(self, caller: Caller, request: pb.NamespaceRequest) -> pb.TopicInfoListResponse:
+        return _infos(self._topics.topics(self._namespace(caller, request.name)))
 
-    def _list_all_topics(self, caller: Caller, request: BrokerRequest) -> TopicInfoListResponse:
-        self._calls.check(caller, "ManageBroker")
-        return _infos(self._shown.topics(None) if request.broker_id in ("", BROKER_ID) else [])
+    def list_broker_topics(self, caller: Caller, request: pb.BrokerRequest) -> pb.TopicInfoListResponse:
+        self._check(caller, "ManageBroker")
+        return _infos(self._topics.topics(None) if request.broker_id in ("", BROKER_ID) else [])
 
-    async def _create_topic(self, caller: Caller, request: NewTopicRequest) -> TopicResponse:
+    def create_topic(self, caller: Caller, request: pb.NewTopicRequest) -> CreateTopic:
         subject = request.schema_subject if request.HasField("schema_subject") else None
         reliable = is_reliable(request.dispatch_strategy)
-        await ask(CreateTopic(self._topic(caller, request.name), reliable, subject))
-        return TopicResponse(success=True)
+        return CreateTopic(self._topic(caller, request.name, "ManageTopic"), reliable, subject)
 
-    async def _create_partitioned(self, caller: Caller, request: PartitionedTopicRequest) -> TopicResponse:
+    def create_partitioned_topic(self, caller: Caller, request: pb.PartitionedTopicRequest) -> CreateTopic:
         subject = request.schema_subject if request.HasField("schema_subject") else None
-        base, reliable = self._topic(caller, request.base_name), is_reliable(request.dispatch_strategy)
-        await ask(CreateTopic(base, reliable, subject, request.partitions))
-        return TopicResponse(success=True)
+        base, reliable = self._topic(caller, request.base_name, "ManageTopic"), is_reliable(request.dispatch_strategy)
+        return CreateTopic(base, reliable, subject, request.partitions)
 
-    async def _delete_topic(self, caller: Caller, request: TopicRequest) -> TopicResponse:
-        await ask(DeleteTopic(self._topic(caller, request.name)))
-        return TopicResponse(success=True)
+    def delete_topic(self, caller: Caller, request: pb.TopicRequest) -> DeleteTopic:
+        return DeleteTopic(self._topic(caller, request.name, "ManageTopic"))
 
-    def _describe_topic(self, caller: Caller, request: DescribeTopicRequest) -> DescribeTopicResponse:
-        row = self._shown.describe(self._topic(caller, request.name))
-        answer = DescribeTopicResponse(
+    def describe_topic(self, caller: Caller, request: pb.DescribeTopicRequest) -> pb.DescribeTopicResponse:
+        row = self._topics.describe(self._topic(caller, request.name, "ManageTopic"))
+        answer = pb.DescribeTopicResponse(
             name=namespaced_topic(row.name), subscriptions=row.subscriptions, broker_id=BROKER_ID,
             delivery=_delivery(row),
         )  # fmt: skip
         self._describe_schema(answer, row)
         return answer
 
-    def _describe_schema(self, answer: DescribeTopicResponse, row: TopicRow) -> None:
-        schemas = self._calls.door.view.schemas
-        bound = schemas.topic_schema(row.partitions[0] if row.partitions else row.name)
+    def _describe_schema(self, answer: pb.DescribeTopicResponse, row: TopicRow) -> None:
+        bound = self._schemas.topic_schema(row.partitions[0] if row.partitions else row.name)
         if bound.subject is None:
             return
         answer.schema_subject = bound.subject
         with contextlib.suppress(UnknownSchemaError):  # all its versions were deleted
-            latest = schemas.latest(bound.subject)
+            latest, mode = self._schemas.latest(bound.subject), self._schemas.mode(bound.subject)
             answer.schema_id, answer.schema_version = latest.schema_id, latest.version
-            answer.schema_type, answer.compatibility_mode = latest.schema_type, schemas.mode(bound.subject).upper()
+            answer.schema_type, answer.compatibility_mode = latest.schema_type, mode.upper()
 
-    def _get_topic_policies(self, caller: Caller, request: TopicRequest) -> PolicyResponse:
-        policies = self._shown.topic_policies(self._shown.partitions(self._known(caller, request.name))[0])
-        return PolicyResponse(policies=msgspec.json.encode(policies).decode())
+    def get_topic_policies(self, caller: Caller, request: pb.TopicRequest) -> pb.PolicyResponse:
+        first = self._topics.partitions(self._known(caller, request.name, "ManageTopic"))[0]
+        policies = self._topics.topic_policies(first)
+        return pb.PolicyResponse(policies=msgspec.json.encode(policies).decode())
 
-    async def _set_topic_policies(self, caller: Caller, request: SetPoliciesRequest) -> TopicResponse:
-        await ask(SetLimits("topic", self._topic(caller, request.name), _policies(request.policies)))
-        return TopicResponse(success=True)
-
-    def _topic(self, caller: Caller, name: str) -> str:
-        topic = parse_namespaced_topic(name)
-        self._calls.check(caller, "ManageTopic", topic)
-        return topic
-
-    def _known(self, caller: Caller, name: str) -> str:
-        """Return a topic that exists. Raises UnknownTopicError."""
-        topic = self._topic(caller, name)
-        if not self._shown.partitions(topic):
-            raise UnknownTopicError(name)
-        return topic
+    def set_topic_policies(self, caller: Caller, request: pb.SetPoliciesRequest) -> SetLimits:
+        return SetLimits("topic", self._topic(caller, request.name, "ManageTopic"), _policies(request.policies))
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
-    def _list_subscriptions(self, caller: Caller, request: TopicRequest) -> SubscriptionListResponse:
-        return SubscriptionListResponse(subscriptions=self._shown.subscriptions(self._topic(caller, request.name)))
+    def list_subscriptions(self, caller: Caller, request: pb.TopicRequest) -> pb.SubscriptionListResponse:
+        topic = self._topic(caller, request.name, "ManageTopic")
+        return pb.SubscriptionListResponse(subscriptions=self._topics.subscriptions(topic))
 
-    async def _unsubscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionResponse:
-        await ask(RemoveSubscription(self._known(caller, request.topic), request.subscription))
-        return SubscriptionResponse(success=True)
+    def unsubscribe(self, caller: Caller, request: pb.SubscriptionRequest) -> RemoveSubscription:
+        return RemoveSubscription(self._known(caller, request.topic, "ManageTopic"), request.subscription)
 
-    async def _set_failure_policy(
-        self, caller: Caller, request: SetSubscriptionFailurePolicyRequest
-    ) -> SubscriptionResponse:
+    def set_subscription_failure_policy(
+        self, caller: Caller, request: pb.SetSubscriptionFailurePolicyRequest
+    ) -> SetFailurePolicy:
         policy = None if request.remove else read_failure_policy(request.failure_policy)
         if policy is not None and policy.dead_letter_topic is not None:
             # Otherwise dead letters would be a way to write to a topic without the permission.
-            self._calls.check(caller, "Produce", policy.dead_letter_topic)
-        await ask(SetFailurePolicy(self._known(caller, request.topic), request.subscription, policy))
-        return SubscriptionResponse(success=True)
+            self._check(caller, "Produce", policy.dead_letter_topic)
+        return SetFailurePolicy(self._known(caller, request.topic, "ManageTopic"), request.subscription, policy)
 
-    def _get_failure_policy(
-        self, caller: Caller, request: GetSubscriptionFailurePolicyRequest
-    ) -> GetSubscriptionFailurePolicyResponse:
-        found = self._shown.delivery(self._known(caller, request.topic), request.subscription)
-        return GetSubscriptionFailurePolicyResponse(
+    def get_subscription_failure_policy(
+        self, caller: Caller, request: pb.GetSubscriptionFailurePolicyRequest
+    ) -> pb.GetSubscriptionFailurePolicyResponse:
+        found = self._topics.delivery(self._known(caller, request.topic, "ManageTopic"), request.subscription)
+        return pb.GetSubscriptionFailurePolicyResponse(
             failure_policy=failure_policy_message(found.policy), subscription_type=SUBSCRIPTION_TYPES.index(found.type)
         )
 
-    async def _set_dispatch(
-        self, caller: Caller, request: SetSubscriptionDispatchConfigRequest
-    ) -> SubscriptionResponse:
+    def set_subscription_dispatch_config(
+        self, caller: Caller, request: pb.SetSubscriptionDispatchConfigRequest
+    ) -> SetDispatch:
         wanted = request.dispatch_config
         in_flight = wanted.in_flight if wanted.HasField("in_flight") else None
         max_unacked = None if in_flight is not None and not wanted.max_unacked_messages else wanted.max_unacked_messages
-        await ask(SetDispatch(self._known(caller, request.topic), request.subscription, max_unacked, in_flight))
-        return SubscriptionResponse(success=True)
+        topic = self._known(caller, request.topic, "ManageTopic")
+        return SetDispatch(topic, request.subscription, max_unacked, in_flight)
 
-    def _get_dispatch(
-        self, caller: Caller, request: GetSubscriptionDispatchConfigRequest
-    ) -> GetSubscriptionDispatchConfigResponse:
-        found = self._shown.delivery(self._known(caller, request.topic), request.subscription)
-        config = SubscriptionDispatchConfig(max_unacked_messages=found.max_unacked, in_flight=found.in_flight)
-        return GetSubscriptionDispatchConfigResponse(dispatch_config=config)
+    def get_subscription_dispatch_config(
+        self, caller: Caller, request: pb.GetSubscriptionDispatchConfigRequest
+    ) -> pb.GetSubscriptionDispatchConfigResponse:
+        found = self._topics.delivery(self._known(caller, request.topic, "ManageTopic"), request.subscription)
+        config = pb.SubscriptionDispatchConfig(max_unacked_messages=found.max_unacked, in_flight=found.in_flight)
+        return pb.GetSubscriptionDispatchConfigResponse(dispatch_config=config)
 
 
-def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:
-    return TopicInfoListResponse(
-        topics=[
-            TopicInfo(name=namespaced_topic(row.name), broker_id=BROKER_ID, delivery=_delivery(row)) for row in rows
-        ]
-    )
+def _infos(rows: list[TopicRow]) -> pb.TopicInfoListResponse:
+    answer = pb.TopicInfoListResponse()
+    for row in rows:
+        answer.topics.add(name=namespaced_topic(row.name), broker_id=BROKER_ID, delivery=_delivery(row))
+    return answer
 
 
 def _delivery(row: TopicRow) -> str:

@@ -1,10 +1,12 @@
 """Unary calls of the Danube services: decode the request, run its handler, encode the answer or the error.
 
-A handler returns the answer, or is a coroutine that awaits outcomes of the bus:
+The handler of a call is the method of a `DanubeService` that has the call's name, in snake case. It returns the answer,
+or an intent (the answer is then `success` when its outcome has come), or is a coroutine that awaits outcomes of the
+bus:
 
-    async def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
+    async def create_producer(self, caller: Caller, request: pb.ProducerRequest) -> pb.ProducerResponse:
         row = await ask(CreateProducer(...))
-        return ProducerResponse(producer_id=row.id)
+        return pb.ProducerResponse(producer_id=row.id)
 
 No task runs it: it goes on when the outcome comes, at once or later. Outcomes of changes come after their commit.
 """
@@ -12,22 +14,26 @@ No task runs it: it goes on when the outcome comes, at once or later. Outcomes o
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import partial
 from types import coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError
+from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError, UnknownTopicError
 from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
 from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import ANONYMOUS, Permission, Principal
+from raceway.model.topics import parse_namespaced_topic
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.grpc import Call, Methods
+from raceway.wires.danube.codec.pb import POOL
 from raceway.wires.danube.codec.status import status_of
 from raceway.wires.danube.listen.session import DanubeSession
 from raceway.wires.danube.settings import DanubeWire
@@ -36,9 +42,7 @@ WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
 R = TypeVar("R")
-CallHandler = Callable[["Caller", Any], "Message | Coroutine[IntentFor[Any], Any, Message]"]
-# Method name to the class of its requests and its handler.
-Handlers = Mapping[str, tuple[type[Message], CallHandler]]
+Running = Coroutine[IntentFor[Any], Any, Message]
 
 
 @coroutine
@@ -59,6 +63,20 @@ class Caller(NamedTuple):
 
     session: DanubeSession
     principal: Principal
+
+
+class _Method(NamedTuple):
+    """A method of a service: the types of its requests and answers, its handler, the permission it needs if any."""
+
+    request: type[Message]
+    answer: type[Message]
+    handler: Callable[[Caller, Any], Message | IntentFor[Any] | Running]
+    needs: Permission | None
+
+
+async def _confirmed(intent: IntentFor[Any], answer: type[Message]) -> Message:
+    await ask(intent)
+    return answer(success=True)
 
 
 class DanubeCalls:
@@ -112,27 +130,36 @@ class DanubeCalls:
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
-    def serve(self, methods: Methods, service: str, handlers: Handlers) -> None:
-        """Register a service's methods."""
-        for name, (kind, handler) in handlers.items():
-            methods.unary(f"/{service}/{name}", partial(self._take, kind, handler))
+    def serve(self, methods: Methods, service: DanubeService) -> None:
+        """Register the methods that a service has handlers for."""
+        for name in service.services:
+            for found in POOL.FindServiceByName(name).methods:
+                handler = getattr(service, re.sub(r"\B(?=[A-Z])", "_", found.name).lower(), None)
+                if handler is not None:
+                    request, answer = GetMessageClass(found.input_type), GetMessageClass(found.output_type)
+                    method = _Method(request, answer, handler, service.needs)
+                    methods.unary(f"/{name}/{found.name}", partial(self._take, method))
 
-    def _take(self, kind: type[Message], handler: CallHandler, session: DanubeSession, calls: list[Call]) -> None:
+    def _take(self, method: _Method, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
             try:
                 caller = Caller(session, self.principal(head))
-                answer = handler(caller, kind.FromString(data))
+                request = method.request.FromString(data)
+                if method.needs is not None:
+                    self.check(caller, method.needs)
+                answer = method.handler(caller, request)
             except DecodeError:
-                session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {kind.DESCRIPTOR.name}")
+                session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {method.request.DESCRIPTOR.name}")
             except RacewayError as error:
                 self.refuse(session, stream, error)
             else:
                 if isinstance(answer, Message):
                     session.answer_many([(stream, answer.SerializeToString())])
                 else:
-                    self._go_on(caller, stream, answer, None)
+                    running = _confirmed(answer, method.answer) if isinstance(answer, IntentFor) else answer
+                    self._go_on(caller, stream, running, None)
 
-    def _go_on(self, caller: Caller, stream: int, handler: Coroutine[IntentFor[Any], Any, Message], told: Any) -> None:
+    def _go_on(self, caller: Caller, stream: int, handler: Running, told: Any) -> None:
         """Run a handler until it asks for an outcome or ends. `told` is the previous outcome, or its error."""
         session = caller.session
         try:
@@ -143,13 +170,40 @@ class DanubeCalls:
             self.refuse(session, stream, error)
         else:
             session.peer.principal = caller.principal
+            session.note_asked()
             self.door.perform(session.peer, intent, partial(self._told, caller, stream, handler))
 
-    def _told(self, caller: Caller, stream: int, handler: Coroutine[IntentFor[Any], Any, Message], told: Any) -> None:
+    def _told(self, caller: Caller, stream: int, handler: Running, told: Any) -> None:
         caller.session.guard(partial(self._go_on, caller, stream, handler, told), stream)
+        caller.session.note_answered()
 
     def refuse(self, session: DanubeSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
+
+
+class DanubeService:
+    """Handlers of the calls of one or more gRPC services; see the module."""
+
+    services: ClassVar[tuple[str, ...]]
+    # The permission that all its calls need, if it is the same.
+    needs: ClassVar[Permission | None] = None
+
+    def __init__(self, calls: DanubeCalls) -> None:
+        self._calls, self._check = calls, calls.check
+        self._topics, self._schemas = calls.door.view.administration, calls.door.view.schemas
+
+    def _topic(self, caller: Caller, name: str, permission: Permission) -> str:
+        """Return the canonical name of a topic. Raises NameInvalidError, ForbiddenError."""
+        topic = parse_namespaced_topic(name)
+        self._check(caller, permission, topic)
+        return topic
+
+    def _known(self, caller: Caller, name: str, permission: Permission) -> str:
+        """Return the canonical name of a topic that exists. Raises as `_topic`, UnknownTopicError."""
+        topic = self._topic(caller, name, permission)
+        if not self._topics.partitions(topic):
+            raise UnknownTopicError(name)
+        return topic
 
 
 def _maybe_reachable(host: str, port: int) -> str:

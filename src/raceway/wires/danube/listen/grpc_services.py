@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -41,9 +40,6 @@ class HealthBoard:
     def stop_serving(self) -> None:
         for service in list(self._well):
             self.set(service, False)
-
-    def is_known(self, service: str) -> bool:
-        return service in self._well
 
     def state(self, service: str) -> bytes:
         """Return the encoded HealthCheckResponse of a service."""
@@ -86,10 +82,11 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
 
     def check(session: GrpcSession, calls: list[Call]) -> None:
         for stream, service in _services(session, calls):
-            if board.is_known(service):
-                session.answer_many([(stream, board.state(service))])
-            else:
+            state = board.state(service)
+            if state is _UNKNOWN:
                 session.refuse(stream, Status.NOT_FOUND, f"unknown service {service}")
+            else:
+                session.answer_many([(stream, state)])
 
     def watch(session: GrpcSession, calls: list[Call]) -> None:
         # Health checking protocol: Watch of an unknown service answers SERVICE_UNKNOWN and stays open; Check fails.
@@ -97,8 +94,8 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
             board.watch(service, session, stream)
 
     methods.unary(f"/{HEALTH}/Check", check)
-    methods.server_stream(f"/{HEALTH}/Watch", watch)
-    methods.at_drain(board.stop_serving)
+    methods.unary(f"/{HEALTH}/Watch", watch)
+    methods.drains.append(board.stop_serving)
 
 
 def _services(session: GrpcSession, calls: list[Call]) -> list[tuple[int, str]]:
@@ -110,13 +107,6 @@ def _services(session: GrpcSession, calls: list[Call]) -> list[tuple[int, str]]:
         except DecodeError:
             session.refuse(stream, Status.INVALID_ARGUMENT, "malformed HealthCheckRequest")
     return found
-
-
-class DescriptorFiles(Protocol):
-    """Source of descriptors for reflection: serialized FileDescriptorProtos."""
-
-    def file_by_name(self, name: str) -> bytes | None: ...
-    def file_containing(self, symbol: str) -> bytes | None: ...
 
 
 class PoolFiles:
@@ -161,7 +151,7 @@ def _older_reflection(pool: DescriptorPool) -> FileDescriptorProto:
     return file
 
 
-def add_reflection(methods: Methods, services: Callable[[], list[str]], files: DescriptorFiles) -> None:
+def add_reflection(methods: Methods, services: Sequence[str], files: PoolFiles) -> None:
     def begin(session: GrpcSession, stream: int, head: CallHead) -> _Reflection:
         return _Reflection(session, stream, services, files)
 
@@ -175,9 +165,7 @@ class _Reflection:
     # Requests that may wait while the peer does not read answers.
     WAITING = 100
 
-    def __init__(
-        self, session: GrpcSession, stream: int, services: Callable[[], list[str]], files: DescriptorFiles
-    ) -> None:
+    def __init__(self, session: GrpcSession, stream: int, services: Sequence[str], files: PoolFiles) -> None:
         self._services = services
         self._files = files
         self._stream = session.open_stream(stream, self.close, self._go_on)
@@ -212,16 +200,11 @@ class _Reflection:
         answer = ServerReflectionResponse(valid_host=question.host, original_request=question)
         kind = question.WhichOneof("message_request")
         if kind == "list_services":
-            for name in sorted([*self._services(), HEALTH, *REFLECTIONS]):
+            for name in sorted([*self._services, HEALTH, *REFLECTIONS]):
                 answer.list_services_response.service.add(name=name)
         elif kind in ("file_by_filename", "file_containing_symbol"):
-            by_name = kind == "file_by_filename"
-            found = (
-                self._files.file_by_name(question.file_by_filename)
-                if by_name
-                else self._files.file_containing(question.file_containing_symbol)
-            )
-            self._describe(answer, found)
+            find = self._files.file_by_name if kind == "file_by_filename" else self._files.file_containing
+            self._describe(answer, find(getattr(question, kind)))
         elif kind in ("file_containing_extension", "all_extension_numbers_of_type"):
             self._refuse(answer, Status.NOT_FOUND, "no extensions are defined")
         else:

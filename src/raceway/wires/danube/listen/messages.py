@@ -7,9 +7,9 @@ client wait in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -24,7 +24,7 @@ from raceway.net.codec.grpc_head import Status
 from raceway.net.grpc import Call, Methods, ServerStream
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.fields import varint
-from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest, NackRequest, ReceiveRequest
+from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
 from raceway.wires.danube.codec.rows import LARGEST, SendLimits, decode_sends
 from raceway.wires.danube.codec.status import status_of
 from raceway.wires.danube.listen.calls import DanubeCalls
@@ -33,104 +33,83 @@ from raceway.wires.danube.listen.session import DanubeSession
 # gRPC clients accept 4 MiB by default; 8 KiB are left for the fields around a payload (names, offset, address).
 LARGEST_DELIVERY = 4 * 1024 * 1024 - 8 * 1024
 
-N = TypeVar("N", AckRequest, NackRequest)
+N = TypeVar("N", pb.AckRequest, pb.NackRequest)
 
 
-class _Named(NamedTuple, Generic[N]):
-    """Acknowledgements or negative acknowledgements, with their streams and topics."""
-
-    streams: list[int]
-    requests: list[N]
-    topics: list[str]
-
-    def add(self, stream: int, request: N, topic: str) -> None:
-        self.streams.append(stream)
-        self.requests.append(request)
-        self.topics.append(topic)
-
-    def places(self) -> tuple[list[str], list[str], list[int]]:
-        """Return the columns topic, subscription and offset."""
-        subscriptions = [request.subscription_name for request in self.requests]
-        return self.topics, subscriptions, [min(each.msg_id.topic_offset, LARGEST) for each in self.requests]
+# Acknowledgements or negative acknowledgements: stream, request, topic.
+Named = list[tuple[int, N, str]]
 
 
 class MessageCalls:
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls = calls
-        self._perform, self._permissions = calls.door.perform, calls.permissions
         settings = calls.settings
         self._limits = SendLimits(attributes=settings.attribute_limit, attribute_bytes=settings.attribute_bytes)
 
     def join(self, methods: Methods) -> None:
-        methods.unary("/danube.ProducerService/SendMessage", self._take_sends)
-        methods.unary("/danube.ConsumerService/Ack", self._take_acks)
-        methods.unary("/danube.ConsumerService/Nack", self._take_nacks)
-        methods.server_stream("/danube.ConsumerService/ReceiveMessages", self._take_receives)
+        methods.unary("/danube.ProducerService/SendMessage", partial(self._take, self._send))
+        methods.unary("/danube.ConsumerService/Ack", partial(self._take, self._acknowledge))
+        methods.unary("/danube.ConsumerService/Nack", partial(self._take, self._return))
+        methods.unary("/danube.ConsumerService/ReceiveMessages", self._take_receives)
 
-    # ---- sending -----------------------------------------------------------------------------------------------------
-
-    def _take_sends(self, session: DanubeSession, calls: list[Call]) -> None:
+    def _take(
+        self, handle: Callable[[DanubeSession, list[Call]], None], session: DanubeSession, calls: list[Call]
+    ) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
             session.peer.principal = principal
-            self._send(session, of_one)
+            handle(session, of_one)
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
 
     def _send(self, session: DanubeSession, calls: list[Call]) -> None:
         sends = decode_sends([data for _, data, _ in calls], self._limits)
         for index, fault in sends.refused:
             self._calls.refuse(session, calls[index][0], fault)
-        if not sends.indexes:
-            return
-        streams = [calls[index][0] for index in sends.indexes]
-        waiting = CommitWait(self._calls, session, streams, sends.request_ids)
-        self._perform(session.peer, Send(sends.batch), waiting.told, waiting.committed)
+        if sends.indexes:
+            streams = [calls[index][0] for index in sends.indexes]
+            CommitWait(self._calls, session, streams, sends.request_ids).perform(Send(sends.batch))
 
     # ---- acknowledging -----------------------------------------------------------------------------------------------
 
-    def _take_acks(self, session: DanubeSession, calls: list[Call]) -> None:
-        for principal, of_one in self._calls.by_principal(calls).items():
-            session.peer.principal = principal
-            named = self._read(session, of_one, AckRequest)
-            self._settle(session, Acknowledge(*named.places()), named)
+    def _acknowledge(self, session: DanubeSession, calls: list[Call]) -> None:
+        named = self._read(session, calls, pb.AckRequest)
+        self._settle(session, Acknowledge(*_places(named)), named)
 
-    def _take_nacks(self, session: DanubeSession, calls: list[Call]) -> None:
-        for principal, of_one in self._calls.by_principal(calls).items():
-            session.peer.principal = principal
-            named = self._read(session, of_one, NackRequest)
-            delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for each in named.requests]
-            reasons = [each.reason if each.HasField("reason") else None for each in named.requests]
-            self._settle(session, Return(*named.places(), delays, reasons), named)
+    def _return(self, session: DanubeSession, calls: list[Call]) -> None:
+        named = self._read(session, calls, pb.NackRequest)
+        delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for _, each, _ in named]
+        reasons = [each.reason if each.HasField("reason") else None for _, each, _ in named]
+        self._settle(session, Return(*_places(named), delays, reasons), named)
 
-    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> _Named[N]:
+    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> Named[N]:
         """Decode requests; refuse those without a message id or without permission."""
-        named = _Named[N]([], [], [])
+        named: Named[N] = []
         for stream, data, _ in calls:
             try:
                 request = kind.FromString(data)
                 if not request.HasField("msg_id"):
                     raise MalformedError("msg_id is missing")
                 topic = parse_namespaced_topic(request.msg_id.topic_name)
-                self._permissions.check(session.peer.principal, "Consume", topic)
+                self._calls.permissions.check(session.peer.principal, "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError(f"malformed {kind.DESCRIPTOR.name}"))
             except RacewayError as error:
                 self._calls.refuse(session, stream, error)
             else:
-                named.add(stream, request, topic)
+                named.append((stream, request, topic))
         return named
 
-    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: _Named[N]) -> None:
-        streams = named.streams
-        if not streams:
-            return
-        waiting = CommitWait(self._calls, session, streams, [request.request_id for request in named.requests])
-        self._perform(session.peer, intent, waiting.told, waiting.committed)
+    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: Named[N]) -> None:
+        if named:
+            streams, request_ids = [row[0] for row in named], [row[1].request_id for row in named]
+            CommitWait(self._calls, session, streams, request_ids).perform(intent)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     def _take_receives(self, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
             try:
-                consumer_id = ReceiveRequest.FromString(data).consumer_id
+                consumer_id = pb.ReceiveRequest.FromString(data).consumer_id
                 session.peer.principal = principal = self._calls.principal(head)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError("malformed ReceiveRequest"))
@@ -138,7 +117,8 @@ class MessageCalls:
                 self._refuse_receive(session, stream, error)
             else:
                 done = partial(self._opened, session, stream, principal)
-                self._perform(session.peer, OpenStream(consumer_id), done)
+                session.note_asked()
+                self._calls.door.perform(session.peer, OpenStream(consumer_id), done)
 
     def _opened(
         self, session: DanubeSession, stream: int, principal: Principal, outcome: OpenedStream | RacewayError
@@ -147,10 +127,18 @@ class MessageCalls:
             self._refuse_receive(session, stream, outcome)
         elif session.open:
             outcome.start(ConsumerStream(self._calls, session, stream, principal, outcome))
+        session.note_answered()
 
     def _refuse_receive(self, session: DanubeSession, stream: int, error: RacewayError) -> None:
         # Clients retry without a pause: the delay is what slows them down.
         self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
+
+
+def _places(named: Named[N]) -> tuple[list[str], list[str], list[int]]:
+    """Return the columns topic, subscription and offset."""
+    subscriptions = [request.subscription_name for _, request, _ in named]
+    offsets = [min(request.msg_id.topic_offset, LARGEST) for _, request, _ in named]
+    return [topic for _, _, topic in named], subscriptions, offsets
 
 
 class CommitWait:
@@ -164,19 +152,23 @@ class CommitWait:
         # Rows that are neither answered nor refused; None means all of them.
         self._open: set[int] | None = None
 
-    def told(self, outcome: Outcome | RacewayError) -> None:
+    def perform(self, intent: Send | Acknowledge | Return) -> None:
+        self._session.note_asked()
+        self._calls.door.perform(self._session.peer, intent, self._told, self._committed)
+
+    def _told(self, outcome: Outcome | RacewayError) -> None:
         """Refuse the rows that the bus refused; answer those that need not wait for the commit."""
         if isinstance(outcome, RacewayError):
             self._refuse(range(len(self._streams)), outcome)
-            return
-        assert isinstance(outcome, Sent | Taken)
-        for start, stop, error in outcome.refused:
-            self._refuse(range(start, stop), error)
-        if isinstance(outcome, Sent):
-            for start, stop in outcome.early:
+        else:
+            assert isinstance(outcome, Sent | Taken)
+            for start, stop, error in outcome.refused:
+                self._refuse(range(start, stop), error)
+            for start, stop in outcome.early if isinstance(outcome, Sent) else ():
                 self._answer(self._leave_out(range(start, stop)))
+        self._session.note_answered()
 
-    def committed(self, error: RacewayError | None) -> None:
+    def _committed(self, error: RacewayError | None) -> None:
         """Answer the rows that are left, or refuse them if the commit failed."""
         rows: Iterable[int] = range(len(self._streams)) if self._open is None else sorted(self._open)
         if error is None:
