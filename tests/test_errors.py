@@ -71,8 +71,8 @@ def test_every_class_is_exported() -> None:
 
 
 def test_a_new_error_has_the_word_of_its_base_class_on_every_wire() -> None:
-    class UnknownGateError(errors.UnknownError):
-        code = "unknown_gate"
+    class UnknownGateError(errors.UnknownError, code="unknown_gate", kind="gate"):
+        pass
 
     error = UnknownGateError("B4")
     assert mb_encode.refusal_of(error, None).code == "NO_ROUTE_FOUND"

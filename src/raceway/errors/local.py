@@ -15,10 +15,9 @@ class LocalError(RacewayError):
     """An error of this process, its disk or its settings."""
 
 
-class ConfigError(FactsError, LocalError):
+class ConfigError(FactsError, LocalError, code="config"):
     """The setting `key` is invalid because of `reason`; `origin` is the source of its value."""
 
-    code = "config"
     key: str
     reason: str
     origin: str = ""
@@ -28,39 +27,31 @@ class ConfigError(FactsError, LocalError):
         return f"{self.key}: {self.reason}{where}"
 
 
-class UnavailableError(FactsError, LocalError):
+class UnavailableError(FactsError, LocalError, code="unavailable", retriable=True):
     """The bus cannot do this at the moment."""
 
-    code = "unavailable"
-    retriable = True
     reason: str
 
 
-class ReadOnlyError(UnavailableError):
+class ReadOnlyError(UnavailableError, code="read_only"):
     """The journal takes no writes until a restart: a sync failed, or its files were removed."""
 
     # Not retriable: after a failed fsync the kernel may have dropped the dirty pages, and the next sync would report
     # success for data that is lost.
-    code = "read_only"
     retriable = False
 
 
-class DiskFullError(UnavailableError):
+class DiskFullError(UnavailableError, code="disk_full"):
     """No space is left on the journal's disk, except its reserve. Writing resumes when there is space again."""
 
-    code = "disk_full"
 
-
-class BusyError(UnavailableError):
+class BusyError(UnavailableError, code="busy"):
     """A queue, buffer or table of the bus is full."""
 
-    code = "busy"
 
-
-class UnreachableError(UnavailableError):
+class UnreachableError(UnavailableError, code="unreachable"):
     """The connection to `address` failed; nothing was sent."""
 
-    code = "unreachable"
     sentence = "{address} cannot be reached: {reason}"
 
     def __init__(self, address: str, reason: str) -> None:
@@ -69,22 +60,17 @@ class UnreachableError(UnavailableError):
         self.address = address
 
 
-class DrainingError(UnavailableError):
+class DrainingError(UnavailableError, code="draining"):
     """The bus is stopping and accepts no new work."""
 
-    code = "draining"
 
-
-class JournalError(LocalError):
+class JournalError(LocalError, code="journal"):
     """An error of the journal's files."""
 
-    code = "journal"
 
-
-class LockedError(FactsError, JournalError):
+class LockedError(FactsError, JournalError, code="locked"):
     """Another process, `pid`, uses the data folder."""
 
-    code = "locked"
     folder: str
     pid: int | None
 
@@ -93,23 +79,21 @@ class LockedError(FactsError, JournalError):
         return f"the data folder {self.folder} is in use by {holder}; stop it, or choose another folder with --data"
 
 
-class FormatVersionError(FactsError, JournalError):
+class FormatVersionError(FactsError, JournalError, code="format_version"):
     """The format `found` of `file` is newer than `known`, the newest this release reads."""
 
-    code = "format_version"
     sentence = "{file} has journal format {found}; this release reads format {known}: use a newer raceway"
     file: str
     found: int
     known: int
 
 
-class TrimmedError(FactsError, JournalError):
+class TrimmedError(FactsError, JournalError, code="trimmed"):
     """An offset or position, `wanted`, was removed by retention; `first` is the first one left.
 
     `topic` is None for positions.
     """
 
-    code = "trimmed"
     wanted: int
     first: int
     topic: str | None = None
@@ -119,10 +103,9 @@ class TrimmedError(FactsError, JournalError):
         return f"{what} was removed by retention; the first one left is {self.first}"
 
 
-class MissingRowsError(FactsError, JournalError):
+class MissingRowsError(FactsError, JournalError, code="missing_rows"):
     """The journal's files lack `rows` rows between the positions `first` and `last`, because of `reason`."""
 
-    code = "missing_rows"
     first: int
     last: int
     rows: int
@@ -134,10 +117,9 @@ class MissingRowsError(FactsError, JournalError):
         return f"{where} missing from the journal{some}: {self.reason}"
 
 
-class UnsupportedError(FactsError, LocalError):
+class UnsupportedError(FactsError, LocalError, code="unsupported"):
     """A client whose wire does not have `method`; `instead` is the one to call, if any. Raised in clients."""
 
-    code = "unsupported"
     client: str
     method: str
     instead: str = ""
@@ -147,17 +129,13 @@ class UnsupportedError(FactsError, LocalError):
         return f"{self.client} has no {self.method}: {advice}"
 
 
-class PipelineError(LocalError):
+class PipelineError(LocalError, code="pipeline"):
     """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
 
-    code = "pipeline"
 
-
-class ConnectionLostError(FactsError, LocalError):
+class ConnectionLostError(FactsError, LocalError, code="connection_lost", retriable=True):
     """The connection to `address` ended before the answer arrived. Raised in clients."""
 
-    code = "connection_lost"
-    retriable = True
     sentence = "connection to {address} lost: {reason}"
     address: str
     reason: str

@@ -20,58 +20,50 @@ __all__ = [
 ]  # fmt: skip
 
 
-class PeerError(RacewayError):
+class PeerError(RacewayError, code="invalid"):
     """An error of the peer."""
 
-    code = "invalid"
 
-
-class MalformedError(FactsError, PeerError):
+class MalformedError(FactsError, PeerError, code="malformed"):
     """Bytes that break the rules of the wire; `reason` is the whole text."""
 
-    code = "malformed"
     reason: str
 
 
-class NameInvalidError(FactsError, PeerError):
+class NameInvalidError(FactsError, PeerError, code="name_invalid"):
     """An invalid `name` of a topic or pattern, because of `reason`."""
 
-    code = "name_invalid"
     sentence = "{name!r} is not a valid name: {reason}"
     name: str
     reason: str
 
 
-class NameReservedError(FactsError, PeerError):
+class NameReservedError(FactsError, PeerError, code="name_reserved"):
     """A `name` that begins with a reserved word."""
 
-    code = "name_reserved"
     sentence = "{name!r} is reserved: names under 'system.' and 'raceway.' belong to the broker"
     name: str
 
 
-class NameTakenError(FactsError, PeerError):
+class NameTakenError(FactsError, PeerError, code="name_taken"):
     """A `name` that differs only in case from `existing`."""
 
-    code = "name_taken"
     sentence = "{name!r} differs only in case from the existing topic {existing!r}"
     name: str
     existing: str
 
 
-class PatternTextError(FactsError, PeerError):
+class PatternTextError(FactsError, PeerError, code="pattern_text"):
     """An invalid Seneca pattern `text`, because of `reason`."""
 
-    code = "pattern_text"
     sentence = "{text!r} is not a pattern: {reason}"
     text: str
     reason: str
 
 
-class PinTakenError(FactsError, PeerError):
+class PinTakenError(FactsError, PeerError, code="pin_taken"):
     """The topic `name` of the pin `text` conflicts with the pin `holder`, whose topic is `holder_name`."""
 
-    code = "pin_taken"
     sentence = (
         "the pin {text!r} would be the topic {name!r}, but the pin {holder!r} is attached as {holder_name!r}; "
         "give one of them another name (--name, or seneca.names)"
@@ -82,28 +74,24 @@ class PinTakenError(FactsError, PeerError):
     holder_name: str
 
 
-class NoRouteError(FactsError, PeerError):
+class NoRouteError(FactsError, PeerError, code="no_route"):
     """No subscriber or responder for `topic` on any wire."""
 
-    code = "no_route"
     sentence = "No subscribers for topic {topic}"
     topic: str
 
 
-class RequestTimeoutError(FactsError, PeerError):
+class RequestTimeoutError(FactsError, PeerError, code="timeout", retriable=True):
     """The responder (`responder` is its service id) did not answer within the timeout."""
 
-    code = "timeout"
-    retriable = True
     sentence = "Request timed out"
     topic: str
     responder: str
 
 
-class UnmatchedAnswerError(FactsError, PeerError):
+class UnmatchedAnswerError(FactsError, PeerError, code="unmatched_answer"):
     """An answer whose id matches no open request of the responder."""
 
-    code = "unmatched_answer"
     message_id: str | None
 
     def __str__(self) -> str:
@@ -112,158 +100,132 @@ class UnmatchedAnswerError(FactsError, PeerError):
         )
 
 
-class UnknownPeerError(FactsError, PeerError):
+class UnknownPeerError(FactsError, PeerError, code="unknown_peer"):
     """No connected service has the id `peer`."""
 
-    code = "unknown_peer"
     sentence = "Service {peer} not found"
     peer: str
 
 
-class UnknownQueueError(FactsError, PeerError):
+class UnknownQueueError(FactsError, PeerError, code="unknown_queue"):
     """The queue `name` does not exist."""
 
-    code = "unknown_queue"
     sentence = "MQ({name}) Not Found"
     name: str
 
 
-class QueueKindError(FactsError, PeerError):
+class QueueKindError(FactsError, PeerError, code="queue_kind"):
     """The queue `name` exists with another kind."""
 
-    code = "queue_kind"
     sentence = "the queue {name!r} already exists with another kind"
     name: str
 
 
-class UnknownError(FactsError, PeerError):
+class UnknownError(FactsError, PeerError, code="unknown"):
     """The object `name` does not exist; `kind`, of the class, says what it is."""
 
-    code = "unknown"
     kind: ClassVar[str] = "thing"
     name: str
+
+    def __init_subclass__(cls, code: str, kind: str) -> None:
+        super().__init_subclass__(code=code)
+        cls.kind = kind
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} not found"
 
 
-class UnknownTopicError(UnknownError):
+class UnknownTopicError(UnknownError, code="unknown_topic", kind="topic"):
     """The topic `name` does not exist."""
 
-    code, kind = "unknown_topic", "topic"
 
-
-class UnknownNamespaceError(UnknownError):
+class UnknownNamespaceError(UnknownError, code="unknown_namespace", kind="namespace"):
     """The namespace `name` does not exist."""
 
-    code, kind = "unknown_namespace", "namespace"
 
-
-class UnknownMessageError(UnknownError):
+class UnknownMessageError(UnknownError, code="unknown_message", kind="message"):
     """No message is at the position `name`: not yet, or no longer."""
-
-    code, kind = "unknown_message", "message"
 
     def __init__(self, position: int) -> None:
         super().__init__(str(position))
 
 
-class UnknownTableError(UnknownError):
+class UnknownTableError(UnknownError, code="unknown_table", kind="table"):
     """The table `name` does not exist: the pipeline has not created it."""
 
-    code, kind = "unknown_table", "table"
 
-
-class UnknownProducerError(UnknownError):
+class UnknownProducerError(UnknownError, code="unknown_producer", kind="producer"):
     """No producer has the id `name`."""
 
-    code, kind = "unknown_producer", "producer"
 
-
-class UnknownConsumerError(UnknownError):
+class UnknownConsumerError(UnknownError, code="unknown_consumer", kind="consumer"):
     """No consumer has the id `name`."""
 
-    code, kind = "unknown_consumer", "consumer"
 
-
-class UnknownSubscriptionError(UnknownError):
+class UnknownSubscriptionError(UnknownError, code="unknown_subscription", kind="subscription"):
     """The topic has no subscription `name`."""
 
-    code, kind = "unknown_subscription", "subscription"
 
-
-class UnknownRoleError(UnknownError):
+class UnknownRoleError(UnknownError, code="unknown_role", kind="role"):
     """The role `name` does not exist."""
 
-    code, kind = "unknown_role", "role"
 
-
-class UnknownBindingError(UnknownError):
+class UnknownBindingError(UnknownError, code="unknown_binding", kind="binding"):
     """No binding has the id `name`."""
 
-    code, kind = "unknown_binding", "binding"
 
-
-class TopicKindError(FactsError, PeerError):
+class TopicKindError(FactsError, PeerError, code="topic_kind"):
     """The topic `name` cannot be created because of `existing`: a name is a topic or has partitions, never both."""
 
-    code = "topic_kind"
     sentence = "{name!r} cannot be created: {existing!r} exists"
     name: str
     existing: str
 
 
-class MismatchError(FactsError, PeerError):
+class MismatchError(FactsError, PeerError, code="mismatch"):
     """A property, `what`, is `existing`, and the request needs `wanted`."""
 
-    code = "mismatch"
     sentence = "{what} is {existing}, not {wanted}"
     what: str
     existing: str
     wanted: str
 
 
-class InUseError(FactsError, PeerError):
+class InUseError(FactsError, PeerError, code="in_use"):
     """An object, `what`, cannot be removed because `user` still uses it."""
 
-    code = "in_use"
     sentence = "{what} is in use: {user}"
     what: str
     user: str
 
 
-class InvalidValueError(FactsError, PeerError):
+class InvalidValueError(FactsError, PeerError, code="invalid_value"):
     """An invalid value of `what`, because of `reason`."""
 
-    code = "invalid_value"
     sentence = "{what}: {reason}"
     what: str
     reason: str
 
 
-class LimitError(FactsError, PeerError):
+class LimitError(FactsError, PeerError, code="limit", retriable=True):
     """The number of `what` has reached `limit`, a policy of the topic, its namespace or the broker."""
 
-    code = "limit"
-    retriable = True
     sentence = "{what}: the limit is {limit}"
     what: str
     limit: int
 
 
-class SchemaInvalidError(FactsError, PeerError):
+class SchemaInvalidError(FactsError, PeerError, code="schema_invalid"):
     """An invalid definition, type, mode, policy or subject (`what`), because of `reason`."""
 
-    code = "schema_invalid"
     sentence = "{what}: {reason}"
     what: str
     reason: str
 
 
-class SchemaIncompatibleError(FactsError, PeerError):
+class SchemaIncompatibleError(FactsError, PeerError, code="schema_incompatible"):
     """A definition that is not compatible with `version` of `subject` under the compatibility `mode`."""
 
-    code = "schema_incompatible"
     subject: str
     version: int
     mode: str
@@ -274,26 +236,23 @@ class SchemaIncompatibleError(FactsError, PeerError):
         return f"not {self.mode} compatible with version {self.version} of subject {self.subject!r}: {reasons}"
 
 
-class UnknownSchemaError(FactsError, PeerError):
+class UnknownSchemaError(FactsError, PeerError, code="unknown_schema"):
     """The subject, version or schema id `what` is not registered; `part` says which of them it is."""
 
-    code = "unknown_schema"
     sentence = "{what} not found"
     part: str
     what: str
 
 
-class SchemaReferenceError(FactsError, PeerError):
+class SchemaReferenceError(FactsError, PeerError, code="schema_reference"):
     """A wrong reference to a topic's schema, from a producer or an administrator."""
 
-    code = "schema_reference"
     reason: str
 
 
-class SchemaInUseError(FactsError, PeerError):
+class SchemaInUseError(FactsError, PeerError, code="schema_in_use"):
     """The subject or version `what` cannot be deleted because the definitions `users` refer to it."""
 
-    code = "schema_in_use"
     what: str
     users: list[str]
 
@@ -301,13 +260,12 @@ class SchemaInUseError(FactsError, PeerError):
         return f"{self.what} is referenced by {', '.join(self.users)}"
 
 
-class SchemaDeletionError(FactsError, PeerError):
+class SchemaDeletionError(FactsError, PeerError, code="schema_deletion"):
     """A deletion out of order: `what` is `already` deleted, or it is to be deleted permanently and is not deleted yet.
 
     `part` says whether it is a subject or a version.
     """
 
-    code = "schema_deletion"
     part: str
     what: str
     already: bool
@@ -318,21 +276,19 @@ class SchemaDeletionError(FactsError, PeerError):
         return f"{self.what} must be deleted before it can be deleted permanently"
 
 
-class SchemaReadOnlyError(FactsError, PeerError):
+class SchemaReadOnlyError(FactsError, PeerError, code="schema_read_only"):
     """The subject or registry, `what`, is in read-only mode."""
 
-    code = "schema_read_only"
     sentence = "{what} is in read-only mode"
     what: str
 
 
-class SchemaRefusedError(FactsError, PeerError):
+class SchemaRefusedError(FactsError, PeerError, code="schema_refused"):
     """A message that violates the schema policy of its topic.
 
     `violation` is the rule; for payloads, `path` and `rule` say where and why validation failed.
     """
 
-    code = "schema_refused"
     sentence = "{violation} {reason}"
     violation: str
     reason: str
@@ -348,10 +304,9 @@ class SchemaRefusedError(FactsError, PeerError):
                 "rule": self.rule}  # fmt: skip
 
 
-class TooLargeError(FactsError, PeerError):
+class TooLargeError(FactsError, PeerError, code="too_large"):
     """The `size` of `what` exceeds `limit`."""
 
-    code = "too_large"
     sentence = "{what} of {size} {unit} is over the limit of {limit}"
     what: str
     size: int
@@ -359,39 +314,34 @@ class TooLargeError(FactsError, PeerError):
     unit: str = "bytes"
 
 
-class UnauthenticatedError(FactsError, PeerError):
+class UnauthenticatedError(FactsError, PeerError, code="unauthenticated"):
     """The peer is not authenticated, because of `reason`."""
 
-    code = "unauthenticated"
     reason: str
 
 
-class TooManyFailuresError(UnauthenticatedError):
+class TooManyFailuresError(UnauthenticatedError, code="too_many_failures"):
     """Too many invalid tokens from one address or principal; the next is checked after `wait_s` seconds."""
-
-    code = "too_many_failures"
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many invalid tokens: wait {math.ceil(wait_s)} s")
         self.wait_s = wait_s
 
 
-class ForbiddenError(FactsError, PeerError):
+class ForbiddenError(FactsError, PeerError, code="forbidden"):
     """The `principal` has no permission for `action`."""
 
-    code = "forbidden"
     sentence = "{principal} may not {action}"
     principal: str
     action: str
 
 
-class RemoteError(FactsError, PeerError):
+class RemoteError(FactsError, PeerError, code="remote"):
     """An error answer of the bus or of a service; `reported` is its code.
 
     Raised in clients. A handler may raise it too, to answer with this code, text and details.
     """
 
-    code = "remote"
     sentence = "{reported}: {text}"
     reported: str
     text: str

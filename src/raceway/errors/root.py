@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import get_annotations
-from typing import ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 V = TypeVar("V")
 
@@ -14,11 +14,15 @@ class RacewayError(Exception):
     """The base class of all errors that Raceway raises on purpose.
 
     `code` is stable and names the error on wires and in the journal. `retriable`: the same call may succeed later
-    without any change.
+    without any change. A class that names neither has those of its base.
     """
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, code: str = "", retriable: bool = False) -> None:
+        cls.code = code or cls.code
+        cls.retriable = retriable or cls.retriable
 
     @classmethod
     def maybe_entry(cls, table: Mapping[str, V]) -> V | None:
@@ -34,7 +38,8 @@ class FactsError(Exception):
     sentence: ClassVar[str] = "{reason}"
     """The text, with the names of fields in braces."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
         if get_annotations(cls) and "__init__" not in vars(cls):
             dataclass(eq=False, repr=False)(cls)
 

@@ -36,7 +36,6 @@ from raceway.server.lifeline import Lifeline
 from raceway.server.running import RUNNING_FILE, Running
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
-from raceway.web.event_streams import EventStreams
 from raceway.web.routing import Routes
 
 log = structlog.get_logger("raceway")
@@ -162,10 +161,9 @@ class Console:
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        self._streams = EventStreams(door, listen.http)
         hosts = (*listen.hosts, listen.host)
-        app = build_app(door, hosts, admin_token, more, listen, self._streams, ports(listen), data)
-        self._live, self._desk = app.state.live, app.state.desk
+        app = build_app(door, hosts, admin_token, more, listen, ports(listen), data)
+        self._state = app.state
         settings = uvicorn.Config(
             app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
@@ -178,12 +176,11 @@ class Console:
         await self._server.opened.wait()
 
     def sample(self) -> None:
-        self._live.sample()
+        self._state.live.sample()
 
     async def close(self) -> None:
-        self._streams.close()
-        self._live.close()
-        self._desk.close()
+        for part in (self._state.streams, self._state.live, self._state.desk):
+            part.close()
         self._server.end()
         if self._task is not None:
             await self._task

@@ -33,7 +33,7 @@ from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.routing import Routes, WebRoute, checked, routes_of
+from raceway.web.routing import Routes, Site, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
@@ -52,37 +52,37 @@ def build_app(
     admin_token: str = "",
     more: Sequence[Routes] = (),
     listen: config.Listen = USUAL,
-    streams: EventStreams | None = None,
     doors: Mapping[str, int] | None = None,
     data: Path | None = None,
 ) -> Starlette:
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
-    what is private. `more` are the routes of wires. `streams` lets the caller end event streams on shutdown. `doors`
-    are all listening ports, for the AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+    what is private. `more` are the routes of wires. `doors` are all listening ports, for the
+    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
 
-    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
+    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `streams`,
+    `live` and `desk`.
     """
-    streams = streams or EventStreams(door, listen.http)
-    live, desk, doorman = Live(door), QueryPool(door.view, data), Doorman(door, admin_token)
+    streams, live = EventStreams(door, listen.http), Live(door)
+    desk, doorman = QueryPool(door.view, data), Doorman(door, admin_token)
     routes: list[WebRoute] = []
+    site = Site(door, desk, doorman, live, streams, listen, admin_token, data, doors or {}, more, routes)
     # Messages come before topics, whose names may contain slashes.
-    groups = [
-        HealthRoutes(door, more, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(door, admin_token),
-        LiveRoutes(live, door), MessageRoutes(door, desk, doorman, listen.http),
-        TopicRoutes(door, live), GraphRoutes(door, data, desk), PipelineRoutes(data, door, desk),
-        SubscriptionRoutes(door, doorman), PolicyRoutes(door), QueueRoutes(door, doorman),
-        *more, SchemaRoutes(door), RegistryRoutes(door),
-        TopicReadRoutes(door, listen.http, streams), PublishRoutes(door, listen), RejectedRoutes(door),
-        AsyncApiRoutes(door, doors or {}), DocumentRoutes(routes),
-    ]  # fmt: skip
+    first = (
+        HealthRoutes, ConsoleRoutes, SessionRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes, PipelineRoutes,
+        SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+    )  # fmt: skip
+    then = (
+        SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes
+    )  # fmt: skip
+    groups = [*(kind(site) for kind in first), *more, *(kind(site) for kind in then)]
     routes += routes_of(groups)
     middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
-    app.state.live, app.state.desk, app.state.doorman = live, desk, doorman
+    app.state.streams, app.state.live, app.state.desk, app.state.doorman = streams, live, desk, doorman
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app

@@ -7,7 +7,6 @@ expressed. A document has a limited number of topics; `after`, the last topic of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
@@ -17,13 +16,12 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway import __version__
-from raceway.broker.door import Door
 from raceway.broker.view.topics import KnownTopic
 from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_reserved
 from raceway.web.inputs import CLAMPED
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.web.routing import LOOKUP, Site, SiteRoutes, get
 from raceway.wires import WIRES
 from raceway.wires.wire import Wire, load
 
@@ -68,14 +66,12 @@ class AsyncQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Maximum number of topics.", ge=1, extra=CLAMPED)] = TOPICS
 
 
-class AsyncApiRoutes(Routes):
-    """Handler of the document. `doors`: port numbers by name."""
-
-    def __init__(self, door: Door, doors: Mapping[str, int]) -> None:
-        self._view = door.view
+class AsyncApiRoutes(SiteRoutes):
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
         known = {port.name: Spoken(port.protocol, wire) for wire in WIRES for port in wire.ports if port.protocol}
         known["console"] = Spoken("http", None)
-        self._doors = {name: port for name, port in doors.items() if name in known}
+        self._doors = {name: port for name, port in site.ports.items() if name in known}
         self._spoken = known
 
     @get("/asyncapi.json", LOOKUP, "door")

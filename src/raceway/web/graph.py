@@ -4,19 +4,16 @@ pipeline's table of all hours."""
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.broker.view import View
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Flows, recent_flows
-from raceway.web.asking import QueryPool
 from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.web.routing import LOOKUP, SiteRoutes, get
 
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +41,18 @@ class Graph(msgspec.Struct, frozen=True):
     has_table: bool
 
 
-class GraphRoutes(Routes):
-    def __init__(self, door: Door, data: Path | None, desk: QueryPool) -> None:
-        self._view, self._data, self._desk = door.view, data, desk
-
+class GraphRoutes(SiteRoutes):
     @get("/api/graph", LOOKUP, "bus")
     async def graph(self, query: GraphQuery) -> Graph:
         """The service graph, from the newest rows or the pipeline's table."""
-        folder = await self._desk.run(partial(maybe_folder, self._data))
+        desk = self._site.desk
+        folder = await desk.run(partial(maybe_folder, self._site.data))
         if query.source == "journal":
-            flows = await self._desk.look(recent_flows, query.rows, query.limit)
+            flows = await desk.look(recent_flows, query.rows, query.limit)
             return Graph(flows, _listeners(self._view, flows, query.limit), folder is not None)
         if folder is None:
             raise UnknownTableError(TABLE)
-        return Graph(await self._desk.run(partial(flows_of_table, folder, query.limit)), [], True)
+        return Graph(await desk.run(partial(flows_of_table, folder, query.limit)), [], True)
 
 
 def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:

@@ -21,7 +21,7 @@ from raceway.broker.view.health import Counts
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import HTTP, encode_json
 from raceway.web.answers import principal_of
-from raceway.web.routing import EVENTS, LOOKUP, Routes, get
+from raceway.web.routing import EVENTS, LOOKUP, SiteRoutes, get
 from raceway.wires import WIRES
 
 # Five minutes at one a second: the length of the chart.
@@ -169,30 +169,27 @@ def _summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
     return wires, (named["bus.delivered"], named["bus.bytes"], errors)
 
 
-class LiveRoutes(Routes):
-    def __init__(self, live: Live, door: Door) -> None:
-        self._live, self._permissions = live, door.view.permissions
-
+class LiveRoutes(SiteRoutes):
     @get("/api/overview", LOOKUP, "bus")
     async def overview(self) -> Overview:
         """Current status of the bus."""
-        return self._live.overview()
+        return self._site.live.overview()
 
     @get("/api/history", LOOKUP, "bus")
     async def history(self) -> History:
         """Rates of the last five minutes."""
-        return History(list(self._live.samples))
+        return History(list(self._site.live.samples))
 
     @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
     async def watch(self, request: Request) -> Response:
         """The overview once a second, as server-sent events called `overview`."""
-        if self._live.watchers >= MAX_WATCHERS:
+        if self._site.live.watchers >= MAX_WATCHERS:
             raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
         principal = principal_of(request)
 
         def may_go_on() -> None:
-            self._permissions.check(principal, "Lookup")
+            self._view.permissions.check(principal, "Lookup")
 
         # Proxies must not buffer events.
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._live.events(may_go_on), media_type=EVENTS, headers=headers)
+        return StreamingResponse(self._site.live.events(may_go_on), media_type=EVENTS, headers=headers)

@@ -16,11 +16,9 @@ import msgspec
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.errors import UnknownTableError
 from raceway.journal.lock import is_alive
-from raceway.web.asking import QueryPool
-from raceway.web.routing import CONSUME_ALL, LOOKUP, Routes, get
+from raceway.web.routing import CONSUME_ALL, LOOKUP, SiteRoutes, get
 
 # Maximum length of a cell in a preview.
 CELL = 500
@@ -96,19 +94,16 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-class PipelineRoutes(Routes):
-    def __init__(self, data: Path | None, door: Door, desk: QueryPool) -> None:
-        self._data, self._health, self._desk = data, door.view.health, desk
-
+class PipelineRoutes(SiteRoutes):
     @get("/api/pipeline", LOOKUP, "pipeline")
     async def progress(self) -> Pipeline:
         """Progress of the pipeline, and its tables."""
-        return await self._desk.run(partial(_pipeline, self._data, self._health.now().committed + 1))
+        return await self._site.desk.run(partial(_pipeline, self._site.data, self._view.health.now().committed + 1))
 
     @get("/api/tables/{name}", CONSUME_ALL, "pipeline")
     async def preview(self, name: str, query: TableQuery) -> Preview:
         """Rows of a table."""
-        return await self._desk.run(partial(_preview, self._data, name, query.limit))
+        return await self._site.desk.run(partial(_preview, self._site.data, name, query.limit))
 
 
 def _pipeline(data: Path | None, end: int) -> Pipeline:

@@ -15,15 +15,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.errors import InvalidValueError
 from raceway.model.intents.administration import DeliverySettings, ReadDelivery, ReadLimits, ResetDelivery, SetDelivery
 from raceway.model.intents.topics import SetLimits
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies, SubscriptionType
 from raceway.web.answers import principal_of
 from raceway.web.inputs import read_json
-from raceway.web.peer import ask
-from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, Routes, delete, get, put
+from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, SiteRoutes, delete, get, put
 
 NAMESPACE, TOPIC = "/api/policies/namespaces/{name}", "/api/policies/topics/{name:path}"
 SUBSCRIPTION = "/api/subscriptions/policy"
@@ -83,10 +81,7 @@ class RemovedPolicy(msgspec.Struct, frozen=True):
     removed: bool
 
 
-class PolicyRoutes(Routes):
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
+class PolicyRoutes(SiteRoutes):
     # ---- limits of namespaces and topics -----------------------------------------------------------------------------
 
     @get(NAMESPACE, LOOKUP, "topics")
@@ -110,12 +105,12 @@ class PolicyRoutes(Routes):
         return await self._limit(request, "topic", name)
 
     async def _limits(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
-        found = await ask(self._door, request, ReadLimits(scope, name))
+        found = await self._ask(request, ReadLimits(scope, name))
         return ShownPolicies(**msgspec.structs.asdict(found))
 
     async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
         policies = _policies(await read_json(request))
-        await ask(self._door, request, SetLimits(scope, name, policies))
+        await self._ask(request, SetLimits(scope, name, policies))
         return await self._limits(request, scope, name)
 
     # ---- delivery of subscriptions -----------------------------------------------------------------------------------
@@ -123,22 +118,22 @@ class PolicyRoutes(Routes):
     @get(SUBSCRIPTION, LOOKUP, "topics")
     async def delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
         """Failure policy of a subscription, and messages in flight per consumer."""
-        return _shown(query.name, await ask(self._door, request, ReadDelivery(query.topic, query.name)))
+        return _shown(query.name, await self._ask(request, ReadDelivery(query.topic, query.name)))
 
     @put(SUBSCRIPTION, MANAGE_TOPIC, "topics", body=WantedPolicy)
     async def set_delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
         """Set the policy, also of a subscription that does not exist yet; absent fields use the bus's settings."""
-        view = self._door.view
+        view = self._view
         # Also checked with the change; here, so that the body is not read in vain.
         view.permissions.check(principal_of(request), "ManageTopic", view.topics.canonical(query.topic))
         wanted = _wanted(await read_json(request))
         change = SetDelivery(query.topic, query.name, wanted.policy, wanted.in_flight)
-        return _shown(query.name, await ask(self._door, request, change))
+        return _shown(query.name, await self._ask(request, change))
 
     @delete(SUBSCRIPTION, MANAGE_TOPIC, "topics")
     async def remove_delivery(self, request: Request, query: PolicyQuery) -> RemovedPolicy:
         """Remove the policy: the bus's settings apply again."""
-        found = await ask(self._door, request, ResetDelivery(query.topic, query.name))
+        found = await self._ask(request, ResetDelivery(query.topic, query.name))
         return RemovedPolicy(found.topic, query.name, found.changed)
 
 

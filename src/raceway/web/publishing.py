@@ -16,7 +16,6 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from raceway import config
 from raceway.broker.door import Door
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.model.document import DocumentError, read_value
@@ -30,7 +29,7 @@ from raceway.net.ids import random_id
 from raceway.web.answers import MediaTypeError, refusal, refusal_of
 from raceway.web.bodies import Bodies
 from raceway.web.peer import HttpPeer
-from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Routes, answer, post
+from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Site, SiteRoutes, answer, post
 
 # An answer opened in a browser is untrusted: it gets an opaque origin and no scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -60,12 +59,12 @@ def _refused(error: RacewayError | ClientDisconnect) -> Response:
     return response
 
 
-class PublishRoutes(Routes):
+class PublishRoutes(SiteRoutes):
     form: ClassVar[ResponseForm] = ResponseForm(answer, _refused, (RacewayError, ClientDisconnect))
 
-    def __init__(self, door: Door, listen: config.Listen) -> None:
-        self._door = door
-        self._bodies = Bodies(listen)
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._bodies = Bodies(site.listen)
 
     @post("/topics/{name:path}", PRODUCE, "door", takes=BYTES, statuses=(200, 201))
     async def publish(self, request: Request, name: str) -> Answered[Stored]:

@@ -14,12 +14,9 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.model.intents.administration import AddQueue, PeekQueue, PurgeQueue
-from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body
-from raceway.web.peer import ask
-from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, Routes, delete, get, post
+from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, SiteRoutes, delete, get, post
 
 # Limits of messages shown: they are read in the event loop.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
@@ -61,17 +58,14 @@ class PurgedQueue(msgspec.Struct, frozen=True):
     purged: int
 
 
-class QueueRoutes(Routes):
-    def __init__(self, door: Door, doorman: Doorman) -> None:
-        self._door, self._doorman = door, doorman
-
+class QueueRoutes(SiteRoutes):
     @get("/api/queues", LOOKUP_PRIVATE, "queues")
     async def queues(self) -> QueuePage:
         """Queues."""
         rows = [
             {"name": each.name, "mode": each.mode, "guarded": each.guarded, "creator": each.maker,
              "created_ms": each.made_ms, "waiting": each.backlog, "consumers": len(each.consumers)}
-            for each in self._door.view.queues
+            for each in self._view.queues
         ]  # fmt: skip
         return QueuePage(sorted(rows, key=lambda row: str(row["name"])))
 
@@ -79,19 +73,19 @@ class QueueRoutes(Routes):
     async def create(self, request: Request) -> Answered[MadeQueue]:
         """Create a queue that starts at a position."""
         sent = await read_body(request, NewQueue)
-        done = await ask(self._door, request, AddQueue(sent.name, str(sent.start), sent.token))
+        done = await self._ask(request, AddQueue(sent.name, str(sent.start), sent.token))
         return Answered(MadeQueue(sent.name, done.changed), 201 if done.changed else 200)
 
     @get(MESSAGES, CONSUME_ALL, "queues")
     async def peek(self, request: Request, name: str, query: PeekQuery) -> QueueMessages:
         """Messages waiting in a queue."""
-        wanted = PeekQueue(name, self._doorman.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
-        found = await ask(self._door, request, wanted)
+        wanted = PeekQueue(name, self._site.doorman.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
+        found = await self._ask(request, wanted)
         rows = [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in found.rows]
         return QueueMessages(found.waiting, rows)
 
     @delete(MESSAGES, CONSUME_ALL, "queues")
     async def purge(self, request: Request, name: str) -> PurgedQueue:
         """Purge a queue."""
-        token = self._doorman.maybe_queue_token(request)
-        return PurgedQueue(await ask(self._door, request, PurgeQueue(name, token)))
+        token = self._site.doorman.maybe_queue_token(request)
+        return PurgedQueue(await self._ask(request, PurgeQueue(name, token)))

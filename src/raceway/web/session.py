@@ -10,11 +10,10 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.broker.view.permissions import PermissionView
 from raceway.model.security import OWNER, PERMISSIONS, Permission
 from raceway.web.answers import principal_of, token_of
-from raceway.web.routing import KNOWN, Routes, get
+from raceway.web.routing import KNOWN, SiteRoutes, get
 
 # Permissions without the administrator's token, if there is no other security.
 WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
@@ -31,16 +30,12 @@ class CallerSession(msgspec.Struct, frozen=True):
     permissions: list[str]
 
 
-class SessionRoutes(Routes):
-    def __init__(self, door: Door, admin_token: str) -> None:
-        self._permissions, self._admin_token = door.view.permissions, admin_token
-
+class SessionRoutes(SiteRoutes):
     @get("/api/session", KNOWN, "bus")
     async def session(self, request: Request) -> CallerSession:
         """The caller's principal and permissions."""
-        if self._permissions.enabled:
-            return _of_tokens(self._permissions, request)
-        return _of_one(self._admin_token, request)
+        permissions = self._view.permissions
+        return _of_tokens(permissions, request) if permissions.enabled else _of_one(self._site.admin_token, request)
 
 
 def _of_tokens(allowed: PermissionView, request: Request) -> CallerSession:

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.broker.view import View
 from raceway.broker.view.topics import KnownTopic, TopicPeer
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
 from raceway.web.live import Live
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.web.routing import LOOKUP, SiteRoutes, get
 
 # Topics on a page: not too many for the browser and the event loop.
 PAGE = 1000
@@ -71,10 +70,7 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     consumers: list[ShownConsumer]
 
 
-class TopicRoutes(Routes):
-    def __init__(self, door: Door, live: Live) -> None:
-        self._view, self._live = door.view, live
-
+class TopicRoutes(SiteRoutes):
     @get("/api/topics", LOOKUP, "topics")
     async def topics(self, query: TopicQuery) -> TopicPage:
         """A page of topics."""
@@ -82,14 +78,14 @@ class TopicRoutes(Routes):
         names = topics.containing(query.contains)
         chosen = self._chosen(names, query, limit)
         waiting = topics.waiting(set(chosen))
-        offsets, rate = topics.offsets, self._live.topic_rate
+        offsets, rate = topics.offsets, self._site.live.topic_rate
         rows = [ShownTopic(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
         more = query.order == "name" and len(chosen) == limit
         return TopicPage(rows, chosen[-1] if more else None, len(names))
 
     def _chosen(self, names: list[str], query: TopicQuery, limit: int) -> list[str]:
         if query.order == "rate":
-            return nlargest(limit, names, key=lambda name: (self._live.topic_rate(name), name))
+            return nlargest(limit, names, key=lambda name: (self._site.live.topic_rate(name), name))
         if query.order == "messages":
             offsets, _ = self._view.topics.next_offsets()
             return nlargest(limit, names, key=lambda name: (offsets.get(name, 0), name))
@@ -101,7 +97,7 @@ class TopicRoutes(Routes):
         topic = self._view.topics.maybe(name)
         if topic is None:
             raise UnknownTopicError(name)
-        return _detail(self._view, self._live, topic)
+        return _detail(self._view, self._site.live, topic)
 
 
 def _detail(view: View, live: Live, topic: KnownTopic) -> TopicDetail:
