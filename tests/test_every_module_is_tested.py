@@ -19,7 +19,6 @@ TESTS = Path(__file__).parent
 # Tests, and the modules that they cover beside their own.
 ELSEWHERE = {
     # Parts of a whole that is tested through its front.
-    "test_errors.py": "errors/local errors/peer errors/root",
     "broker/delivery/test_catch_up.py": "broker/delivery/live_peer",
     "broker/queues/test_table.py": "broker/delivery/gaps",
     "broker/queues/test_calls.py": "broker/queues/access broker/queues/consumer model/intents/queues",

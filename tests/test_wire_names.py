@@ -30,7 +30,7 @@ REASONS = {
     "config/reading.py": "the old name of a setting, still read",
     "cli/bench.py": "benchmarks are named after what they measure",
     "web/metrics.py": PUBLISHED,
-    "errors/peer.py": PUBLISHED,
+    "errors.py": PUBLISHED,
     "model/document.py": PUBLISHED,
     "model/envelope.py": STORED,
     "model/wires.py": STORED,

@@ -21,8 +21,8 @@ from raceway.web.doorman import Doorman
 from raceway.web.event_streams import EventStreams
 from raceway.web.graph import GraphRoutes
 from raceway.web.guard import Guard
-from raceway.web.health import HealthRoutes
-from raceway.web.live import Live, LiveRoutes
+from raceway.web.health import HealthRoutes, LiveRoutes
+from raceway.web.live import Live
 from raceway.web.messages import MessageRoutes
 from raceway.web.openapi import DocumentRoutes
 from raceway.web.pipeline import PipelineRoutes
@@ -64,10 +64,10 @@ def build_app(
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `streams`,
     `live` and `desk`.
     """
-    streams, live = EventStreams(door, listen.http), Live(door)
-    desk, doorman = QueryPool(door.view, data), Doorman(door, admin_token)
+    streams, live, desk = EventStreams(door, listen.http), Live(door), QueryPool(door.view, data)
     routes: list[WebRoute] = []
-    site = Site(door, desk, doorman, live, streams, listen, admin_token, data, doors or {}, more, routes)
+    site = Site(door, desk, live, streams, listen, admin_token, data, doors or {}, more, routes)
+    doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
     first = (
         HealthRoutes, ConsoleRoutes, SessionRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes, PipelineRoutes,

@@ -1,19 +1,26 @@
-"""Health of the bus over the console port: liveness, readiness, metrics, and the journal's files."""
+"""Health of the bus over the console port: liveness, readiness, metrics, the journal's files, and live figures."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
-from raceway.errors import JournalError
+from raceway.errors import BusyError, JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
+from raceway.web.answers import principal_of
+from raceway.web.live import Overview, Sample
 from raceway.web.metrics import exposition
-from raceway.web.routing import LOOKUP, OPEN, TEXT, Answered, SiteRoutes, get
+from raceway.web.routing import EVENTS, LOOKUP, OPEN, TEXT, Answered, SiteRoutes, get
 
 # Number of newest segments shown.
 SEGMENTS = 200
+# Each watcher costs a task and a socket.
+MAX_WATCHERS = 64
 
 
 class Alive(msgspec.Struct):
@@ -70,3 +77,31 @@ class HealthRoutes(SiteRoutes):
         except (JournalError, OSError):  # files may change while they are read
             segments = []
         return JournalHealth(health, str(data), segments[::-1])
+
+
+class History(msgspec.Struct, frozen=True):
+    """Samples of the last five minutes, one a second."""
+
+    samples: list[Sample]
+
+
+class LiveRoutes(SiteRoutes):
+    @get("/api/overview", LOOKUP, "bus")
+    async def overview(self) -> Overview:
+        """Current status of the bus."""
+        return self._site.live.overview()
+
+    @get("/api/history", LOOKUP, "bus")
+    async def history(self) -> History:
+        """Rates of the last five minutes."""
+        return History(list(self._site.live.samples))
+
+    @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
+    async def watch(self, request: Request) -> Response:
+        """The overview once a second, as server-sent events called `overview`."""
+        if self._site.live.watchers >= MAX_WATCHERS:
+            raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
+        may_go_on = partial(self._view.permissions.check, principal_of(request), "Lookup")
+        # Proxies must not buffer events.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._site.live.events(may_go_on), media_type=EVENTS, headers=headers)

@@ -165,7 +165,7 @@ class MessageRoutes(SiteRoutes):
         return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
 
     def _hidden(self) -> frozenset[str]:
-        return frozenset() if self._site.doorman.is_asking else self._view.queues.guarded()
+        return frozenset() if self._site.is_asking else self._view.queues.guarded()
 
     async def _read(self, position: str) -> dict[str, Any]:
         row = await self._site.desk.look(_row, position)

@@ -79,7 +79,7 @@ class QueueRoutes(SiteRoutes):
     @get(MESSAGES, CONSUME_ALL, "queues")
     async def peek(self, request: Request, name: str, query: PeekQuery) -> QueueMessages:
         """Messages waiting in a queue."""
-        wanted = PeekQueue(name, self._site.doorman.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
+        wanted = PeekQueue(name, self._site.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
         found = await self._ask(request, wanted)
         rows = [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in found.rows]
         return QueueMessages(found.waiting, rows)
@@ -87,5 +87,5 @@ class QueueRoutes(SiteRoutes):
     @delete(MESSAGES, CONSUME_ALL, "queues")
     async def purge(self, request: Request, name: str) -> PurgedQueue:
         """Purge a queue."""
-        token = self._site.doorman.maybe_queue_token(request)
+        token = self._site.maybe_queue_token(request)
         return PurgedQueue(await self._ask(request, PurgeQueue(name, token)))

@@ -6,6 +6,7 @@ A page contains the position of the next one (`next`) and lost offsets (`gaps`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -75,11 +76,7 @@ class TopicReadRoutes(SiteRoutes):
         wanted = request.headers.get("last-event-id") or (END if query.start is None else query.start)
         found = await self._ask(request, LocateTopic(name, wanted, creates=True))
         stream = self._site.streams.open(found.topics, found.begin, _form(request, query))
-        permissions, principal = self._view.permissions, principal_of(request)
-
-        def may_go_on() -> None:
-            permissions.check(principal, "Consume", found.topics[0])
-
+        may_go_on = partial(self._view.permissions.check, principal_of(request), "Consume", found.topics[0])
         return EventResponse(self._site.streams, stream, may_go_on)
 
 

@@ -22,19 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from prometheus_client.core import Metric
@@ -49,15 +37,12 @@ from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedEr
 from raceway.model.envelope import encode_json
 from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import Permission
-from raceway.web.answers import refusal_of
+from raceway.web.answers import refusal_of, token_of
+from raceway.web.asking import QueryPool
+from raceway.web.event_streams import EventStreams
 from raceway.web.inputs import read_query
+from raceway.web.live import Live
 from raceway.web.peer import ask
-
-if TYPE_CHECKING:
-    from raceway.web.asking import QueryPool
-    from raceway.web.doorman import Doorman
-    from raceway.web.event_streams import EventStreams
-    from raceway.web.live import Live
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -229,12 +214,12 @@ class Routes:
 
 
 class Site(NamedTuple):
-    """Parts of the application that groups of routes share. `more` are the groups of wires, `routes` those of all
-    groups, `ports` all listening ports by name; `data` is the folder of the journal and of the pipeline."""
+    """Parts of the application that groups of routes share. `admin_token` is empty if the bus has none. `more` are the
+    groups of wires, `routes` those of all groups, `ports` all listening ports by name; `data` is the folder of the
+    journal and of the pipeline."""
 
     door: Door
     desk: QueryPool
-    doorman: Doorman
     live: Live
     streams: EventStreams
     listen: config.Listen
@@ -243,6 +228,15 @@ class Site(NamedTuple):
     ports: Mapping[str, int]
     more: Sequence[Routes]
     routes: Sequence[WebRoute]
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether private routes are protected; then a queue's own token is not needed in addition."""
+        return self.door.view.permissions.enabled or bool(self.admin_token)
+
+    def maybe_queue_token(self, request: Request) -> str | None:
+        """Return the token that a queue's own is compared with; None if private routes are protected anyway."""
+        return None if self.is_asking else token_of(request)
 
 
 class SiteRoutes(Routes):

@@ -156,7 +156,7 @@ class SubscriptionRoutes(SiteRoutes):
     async def replay(self, request: Request) -> Replayed:
         """Move a subscription or a queue to another position."""
         sent = await read_body(request, Replay)
-        token = self._site.doorman.maybe_queue_token(request)
+        token = self._site.maybe_queue_token(request)
         wanted = MoveReader(sent.topic, sent.subscription, str(sent.begin), token)
         found = await self._ask(request, wanted)
         return Replayed(sent.topic, sent.subscription, place_of(found.begin), found.gaps)
