@@ -32,12 +32,11 @@ SCHEMA_BYTES = 8 * 1024 * 1024
 MORE = "x-raceway-after"
 
 _DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09")
-_PLAIN: dict[str, tuple[dict[str, str], str]] = {
-    "string": ({"type": "string"}, "text/plain"),
-    "number": ({"type": "number"}, "application/json"),
-    "bytes": ({"type": "string", "format": "binary"}, "application/octet-stream"),
-}
+_PLAIN = {"string": {"type": "string"}, "number": {"type": "number"}, "bytes": {"type": "string", "format": "binary"}}
+# Content type of a schema type; others are bytes.
 _CONTENT_TYPES = {
+    "string": "text/plain",
+    "number": "application/json",
     "json_schema": "application/json",
     "avro": "application/vnd.apache.avro",
     "protobuf": "application/x-protobuf",
@@ -128,7 +127,7 @@ class AsyncApiRoutes(SiteRoutes):
         message: dict[str, Any] = {"name": topic.name}
         if version is None:
             return message
-        message["contentType"] = _content_type(version)
+        message["contentType"] = _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
         message["x-raceway-schema"] = {
             "subject": version.subject, "version": version.version, "policy": bound.policy,
             "validate_payload": bound.validate_payload,
@@ -184,16 +183,10 @@ def _component(version: SchemaVersion) -> str:
     return f"{subject}-{version.schema_id}-{version.version}"
 
 
-def _content_type(version: SchemaVersion) -> str:
-    if version.schema_type in _PLAIN:
-        return _PLAIN[version.schema_type][1]
-    return _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
-
-
 def schema_of(version: SchemaVersion, document: Any = None) -> dict[str, Any]:
     """Return a schema in AsyncAPI's form for its language. `document`: a JSON Schema bundled with its references."""
     if version.schema_type in _PLAIN:
-        return dict(_PLAIN[version.schema_type][0])
+        return dict(_PLAIN[version.schema_type])
     text = version.definition.decode("utf-8", "replace")
     if version.schema_type == "protobuf":
         return {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": text}

@@ -143,7 +143,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"raceway_{name}", text, value=value)
 
 
-def _with_values(family: Labelled, values: Mapping[tuple[str, ...], float]) -> Labelled:
+def _with_values(family: Labelled, values: Mapping[tuple[str, str], float]) -> Labelled:
     for labels, value in values.items():
         family.add_metric(labels, value)
     return family

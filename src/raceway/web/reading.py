@@ -18,10 +18,9 @@ from raceway.errors import MalformedError
 from raceway.model.intents.reading import END, FIRST, Gap, LocateTopic, ReadTopic
 from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import principal_of
-from raceway.web.event_streams import EventResponse
+from raceway.web.event_streams import EventResponse, Form, encode_line, place_of, shown
 from raceway.web.inputs import CLAMPED
 from raceway.web.routing import CONSUME, EVENTS, Answered, SiteRoutes, get
-from raceway.web.topic_rows import Form, encode_line, place_of, shown
 
 NOT_KEPT = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 

@@ -25,9 +25,9 @@ from raceway.model.intents.administration import CreateSubscription, MoveReader
 from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.intents.reading import FIRST, Gap
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
+from raceway.web.event_streams import place_of
 from raceway.web.inputs import CLAMPED, read_body
 from raceway.web.routing import CONSUME, LOOKUP, Answered, SiteRoutes, get, post
-from raceway.web.topic_rows import place_of
 
 PAGE = 1000
 
