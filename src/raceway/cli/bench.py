@@ -18,7 +18,7 @@ def bench(
     context: typer.Context,
     script: Annotated[
         Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"],
-        typer.Argument(help="Benchmark to run: bench/SCRIPT.py."),
+        "Benchmark to run: bench/SCRIPT.py.",
     ] = "path",
 ) -> None:
     """Run a benchmark; only in a checkout. Further options are passed to the script."""

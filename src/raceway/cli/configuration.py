@@ -6,7 +6,6 @@ import json
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from raceway import config, wires
 from raceway.cli import options, output
@@ -15,13 +14,9 @@ from raceway.cli.output import ExitCode
 
 def show_config(
     cli: options.Printing,
-    section: Annotated[
-        str, typer.Argument(help="Show only settings that begin with this prefix, for example `journal`.")
-    ] = "",
+    section: Annotated[str, "Show only settings that begin with this prefix, for example `journal`."] = "",
     config_file: options.ConfigFile = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check that the settings are valid, including TLS files.")
-    ] = False,
+    check: Annotated[bool, "--check", "Only check that the settings are valid, including TLS files."] = False,
 ) -> None:
     """Show every setting with its value and its origin: default, file or environment."""
     settings = config.load(config_file, sections=wires.sections())

@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
-import typer
-
 from raceway import config
 from raceway.cli import options, output
 from raceway.cli.output import ExitCode
@@ -41,15 +39,10 @@ LOOK_S = 0.2
 def demo(
     cli: options.Printing,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Folder for the data. Default: a temporary one, removed at the end."
-        ),
+        Path | None, "--data DIR", "Folder for the data. Default: a temporary one, removed at the end."
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the bus and its console running until Ctrl-C, and keep the folder.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the random choices: the same seed sends the same messages.")] = 1,
+    keep: Annotated[bool, "--keep", "Keep the bus and its console running until Ctrl-C, and keep the folder."] = False,
+    seed: Annotated[int, "--seed", "Seed of the random choices: the same seed sends the same messages."] = 1,
 ) -> None:
     """Play an airport's morning over all four wires, compute tables of it with Spark, and print a report.
 

@@ -54,7 +54,7 @@ class Format(enum.StrEnum):
 @journal_app.command()
 def info(
     cli: options.OnFolder,
-    top: Annotated[int, typer.Option(help="Number of topics to list, those with most rows first.", min=0)] = 20,
+    top: Annotated[int, "--top", "Number of topics to list, those with most rows first.", {"min": 0}] = 20,
 ) -> None:
     """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
     from raceway.journal.query.inspect import survey
@@ -63,9 +63,7 @@ def info(
     found = survey(cli.folder, top)
     running = maybe_running(cli.folder)
     pid = running.pid if running else None
-    if cli.as_json:
-        print_json(msgspec.to_builtins(found) | {"pid": pid})
-    else:
+    if not cli.prints_json(msgspec.to_builtins(found) | {"pid": pid}):
         _print_survey(found, pid)
 
 
@@ -123,9 +121,7 @@ def _print_damage(damage: Iterable[Any]) -> None:
 @journal_app.command()
 def verify(
     cli: options.OnFolder,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Write repaired bytes back. Only while no bus uses the folder.")
-    ] = False,
+    repair: Annotated[bool, "--repair", "Write repaired bytes back. Only while no bus uses the folder."] = False,
 ) -> None:
     """Verify every checksum of every file and the position of every row.
 
@@ -140,9 +136,8 @@ def verify(
     with output.progress("checking", folder_size(cli.folder)) as bar:
         task = bar.task_ids[0]
         verdict = verify_folder(cli.folder, repair=repair, advance=lambda size: bar.advance(task, size))
-    if cli.as_json:
-        print_json(msgspec.to_builtins(verdict) | {"status": verdict.status, "lost_rows": verdict.lost_rows})
-    else:
+    facts = {"status": verdict.status, "lost_rows": verdict.lost_rows}
+    if not cli.prints_json(msgspec.to_builtins(verdict) | facts):
         _print_verdict(verdict, repair)
     if verdict.status != "good":
         raise typer.Exit(LOST if verdict.status == "lost" else ExitCode.FAILED)
@@ -178,19 +173,13 @@ def _judgement(verdict: Verdict, repair: bool) -> str:
 def dump(
     cli: options.OnFolder,
     start: Annotated[
-        int | None, typer.Option("--from", help="First position. Default: the oldest one that was not deleted.", min=0)
+        int | None, "--from", "First position. Default: the oldest one that was not deleted.", {"min": 0}
     ] = None,
-    stop: Annotated[
-        int | None, typer.Option("--to", help="First position to leave out. Default: all committed rows.", min=0)
-    ] = None,
-    topic: Annotated[str | None, typer.Option(help="Only rows of this topic; + and # are wildcards.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Maximum number of rows.", min=1)] = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="JSON lines, a table for the screen, or a Parquet file.")
-    ] = Format.JSON,
-    target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of the screen.")
-    ] = None,
+    stop: Annotated[int | None, "--to", "First position to leave out. Default: all committed rows.", {"min": 0}] = None,
+    topic: Annotated[str | None, "--topic", "Only rows of this topic; + and # are wildcards."] = None,
+    limit: Annotated[int | None, "--limit", "Maximum number of rows.", {"min": 1}] = None,
+    form: Annotated[Format, "--format", "JSON lines, a table for the screen, or a Parquet file."] = Format.JSON,
+    target: Annotated[Path | None, "--output, -o FILE", "Write to a new file instead of the screen."] = None,
 ) -> None:
     """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
     from raceway.journal.query.inspect import select_rows
@@ -297,10 +286,10 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
 @journal_app.command()
 def read(
     cli: options.OnFolder,
-    position: Annotated[int | None, typer.Argument(help="Position of the row.", min=0)] = None,
-    topic: Annotated[str | None, typer.Option(help="Topic of the row. Without --offset: its newest row.")] = None,
-    offset: Annotated[int | None, typer.Option(help="Offset of the row within --topic.", min=0)] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show the whole payload.")] = False,
+    position: Annotated[int | None, "Position of the row.", {"min": 0}] = None,
+    topic: Annotated[str | None, "--topic", "Topic of the row. Without --offset: its newest row."] = None,
+    offset: Annotated[int | None, "--offset", "Offset of the row within --topic.", {"min": 0}] = None,
+    full: Annotated[bool, "--full", "Show the whole payload."] = False,
 ) -> None:
     """Show one row with its payload, by position or by topic and offset."""
     from raceway.journal.query.inspect import document, row_at, row_of_topic
@@ -311,9 +300,7 @@ def read(
         fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
     reader = bus.open_journal(cli.folder)
     row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
-    if cli.as_json:
-        print_json(document(row))
-    else:
+    if not cli.prints_json(document(row)):
         _print_row(row, full)
 
 

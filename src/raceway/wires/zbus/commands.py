@@ -45,7 +45,7 @@ class ZbusTalk(Talk):
 
 def track(
     tracker: serve.Listening,
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
+    port: Annotated[int | None, "--port N", "Port to listen on. Default: 16666."] = None,
 ) -> None:
     """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
 
@@ -64,19 +64,16 @@ def track(
 
 queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge.")
 
-Name = Annotated[str, typer.Argument(help="Name of the queue.")]
+Name = Annotated[str, "Name of the queue."]
 
 
 @queue_app.command()
 def create(
     cli: options.OverWire,
     name: Name,
-    pubsub: Annotated[
-        bool, typer.Option("--pubsub", help="Publish/subscribe queue: a copy for each subscriber, nothing stored.")
-    ] = False,
+    pubsub: Annotated[bool, "--pubsub", "Publish/subscribe queue: a copy for each subscriber, nothing stored."] = False,
     queue_token: Annotated[
-        str | None,
-        typer.Option("--queue-token", metavar="TOKEN", help="Access token that clients of the queue must send."),
+        str | None, "--queue-token TOKEN", "Access token that clients of the queue must send."
     ] = None,
     start: options.Start = "last",
 ) -> None:
@@ -126,7 +123,7 @@ def list_queues(cli: options.OverWire) -> None:
 def peek(
     cli: options.OverConsole,
     name: Name,
-    count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of messages, oldest first.")] = 10,
+    count: Annotated[int, "--count N", "Number of messages, oldest first.", {"min": 1, "max": 100}] = 10,
 ) -> None:
     """Show waiting messages without consuming them."""
     answer = cli.ask(_messages_path(name), query={"limit": count})
