@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode, fail, note, print_json, print_table
+from raceway.cli.output import ExitCode, fail, note, print_json, print_rows, print_table
 from raceway.model.text import printable, shortened
 from raceway.server.running import maybe_running
 
@@ -79,11 +80,11 @@ def _print_survey(found: Survey, pid: int | None) -> None:
         ("topics", f"{found.topic_count:,}"),
     ]
     print_table("", ["", "journal"], facts)
-    _print_segments(found)
+    print_rows("Segments", found.segments, SEGMENT_COLUMNS)
     if found.topics:
         more = f" ({len(found.topics)} of {found.topic_count:,})" if len(found.topics) < found.topic_count else ""
-        rows = [(topic.topic, topic.next - topic.first, topic.first, topic.next) for topic in found.topics]
-        print_table(f"Topics{more}", ["topic", ">rows", ">first offset", ">next offset"], rows)
+        columns = {"topic": "topic", ">rows": lambda row: row.next - row.first}
+        print_rows(f"Topics{more}", found.topics, columns | {">first offset": "first", ">next offset": "next"})
     for snapshot in found.snapshots:
         sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
         text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
@@ -91,28 +92,10 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     _print_damage(found.damage)
 
 
-def _print_segments(found: Survey) -> None:
-    rows = [
-        (
-            segment.file,
-            segment.kind + (", blocks kept" if segment.has_blocks else ""),
-            segment.first,
-            segment.last,
-            segment.rows,
-            _size(segment.bytes),
-            _time(segment.oldest_us),
-            _time(segment.newest_us),
-        )
-        for segment in found.segments
-    ]
-    columns = ["file", "kind", ">first", ">last", ">rows", ">size", "oldest row", "newest row"]
-    print_table("Segments", columns, rows)
-
-
-def _print_damage(damage: Iterable[Any]) -> None:
-    rows = [(each.kind, each.file, _positions(each.first, each.last), each.rows, each.reason) for each in damage]
-    if rows:
-        print_table("Damage", ["what", "file", "positions", ">rows", "reason"], rows)
+def _print_damage(damage: Sequence[Any]) -> None:
+    columns = {"what": "kind", "file": "file", "positions": _positions, ">rows": "rows", "reason": "reason"}
+    if damage:
+        print_rows("Damage", damage, columns)
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
@@ -145,13 +128,13 @@ def verify(
 
 def _print_verdict(verdict: Verdict, repair: bool) -> None:
     marks = {"good": "good", "repaired": "mended", "lost": "DAMAGED"}
-    rows = [(each.file, each.kind, each.rows, _size(each.bytes), marks[each.status]) for each in verdict.files]
-    print_table("Files", ["file", "kind", ">rows", ">size", ""], rows)
+    columns = {"file": "file", "kind": "kind", ">rows": "rows", ">size": lambda row: _size(row.bytes)}
+    print_rows("Files", verdict.files, columns | {"": lambda row: marks[row.status]})
     _print_damage(verdict.damage)
     for problem in verdict.problems:
         print(f"contradiction: {printable(problem)}")
     for lost in verdict.lost:
-        print(f"lost: positions {_positions(lost.first, lost.last)}: {printable(lost.reason)}")
+        print(f"lost: positions {_positions(lost)}: {printable(lost.reason)}")
     summary = f"{verdict.rows:,} rows in {verdict.topics:,} topics, {_size(verdict.bytes)}, {verdict.seconds:.1f} s"
     print(f"{summary}: {_judgement(verdict, repair)}")
 
@@ -198,14 +181,11 @@ def dump(
     rows = select_rows(reader, first, last, topic, limit)
     if form is Format.TABLE:
         _print_rows(rows, target, limit or TABLE_ROWS)
-        _tell_damage(reader)
-        return
-    with output.progress("rows", max(0, last - first)) as bar:
-        count = _write_rows(
-            rows, form, target, lambda position: bar.update(bar.task_ids[0], completed=position - first)
-        )
-    if target is not None:
-        note(f"{count:,} rows written to {target}")
+    else:
+        with output.progress("rows", max(0, last - first)) as bar:
+            count = _write_rows(rows, form, target, lambda at: bar.update(bar.task_ids[0], completed=at - first))
+        if target is not None:
+            note(f"{count:,} rows written to {target}")
     _tell_damage(reader)
 
 
@@ -215,69 +195,54 @@ def _tell_damage(reader: Reader) -> None:
         note(f"{damage.kind}{rows}: {damage.file}: {damage.reason}")
 
 
-def _write_rows(rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Any) -> int:
-    if form is Format.PARQUET:
-        assert target is not None
-        return _write_parquet(rows, target, reached)
+def _write_rows(
+    rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Callable[[int], None]
+) -> int:
+    count = 0
+    with _parquet(target) if form is Format.PARQUET else _json_lines(target) as write:
+        for batch in rows:
+            if batch.num_rows:
+                write(batch)
+                reached(batch.column("sequence")[-1].as_py())
+            count += batch.num_rows
+    return count
+
+
+@contextmanager
+def _json_lines(target: Path | None) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows as JSON, to a new file or the screen."""
     from raceway.journal.query.inspect import document
 
-    count = 0
-    file = target.open("x", encoding="utf-8") if target is not None else None
-    try:
-        for batch in rows:
+    with nullcontext() if target is None else target.open("x", encoding="utf-8") as file:
+
+        def write(batch: pa.RecordBatch) -> None:
             for row in batch.to_pylist():
                 if file is None:
                     print_json(document(row))
                 else:
                     file.write(json.dumps(document(row), separators=(",", ":")) + "\n")
-            count += batch.num_rows
-            _tell(batch, reached)
-    finally:
-        if file is not None:
-            file.close()
-    return count
+
+        yield write
 
 
-def _write_parquet(rows: Iterable[pa.RecordBatch], target: Path, reached: Any) -> int:
+@contextmanager
+def _parquet(target: Path | None) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows to a Parquet file."""
     import pyarrow.parquet as pq
 
     from raceway.journal.format import SCHEMA
 
-    count = 0
     with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
-        for batch in rows:
-            if batch.num_rows:
-                writer.write_batch(batch)
-            count += batch.num_rows
-            _tell(batch, reached)
-    return count
-
-
-def _tell(batch: pa.RecordBatch, reached: Any) -> None:
-    if batch.num_rows:
-        reached(batch.column("sequence")[-1].as_py())
+        yield writer.write_batch
 
 
 def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: int) -> None:
     if target is not None:
         fail("a table goes to the screen: use --format json or --format parquet with --output", ExitCode.USAGE)
-    rows = [
-        (
-            row["sequence"],
-            row["topic"],
-            row["offset"],
-            _time(row["time_us"]),
-            row["wire"],
-            row["kind"],
-            shortened(row["message_id"] or "", 36),
-            shortened(row["payload"] or b"", 80),
-        )
-        for batch in batches
-        for row in batch.to_pylist()
-    ]
-    print_table("", [">position", "topic", ">offset", "time", "wire", "kind", "id", "payload"], rows)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    print_rows("", rows, ROW_COLUMNS)
     if len(rows) == limit:
-        note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1][0]}")
+        note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1]['sequence']}")
 
 
 # ---- read -----------------------------------------------------------------------------------------------------------
@@ -348,7 +313,8 @@ def _hex_lines(payload: bytes) -> list[str]:
 # ---- shared ---------------------------------------------------------------------------------------------------------
 
 
-def _positions(first: int, last: int) -> str:
+def _positions(found: Any) -> str:
+    first, last = found.first, found.last
     if first < 0 or last < first:
         return ""
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
@@ -364,3 +330,22 @@ def _size(size: int) -> str:
 
 def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z" if time_us else "–"
+
+
+SEGMENT_COLUMNS = {
+    "file": "file",
+    "kind": lambda row: row.kind + (", blocks kept" if row.has_blocks else ""),
+    ">first": "first",
+    ">last": "last",
+    ">rows": "rows",
+    ">size": lambda row: _size(row.bytes),
+    "oldest row": lambda row: _time(row.oldest_us),
+    "newest row": lambda row: _time(row.newest_us),
+}
+ROW_COLUMNS = {
+    ">position": "sequence", "topic": "topic", ">offset": "offset",
+    "time": lambda row: _time(row["time_us"]),
+    "wire": "wire", "kind": "kind",
+    "id": lambda row: shortened(row["message_id"] or "", 36),
+    "payload": lambda row: shortened(row["payload"] or b"", 80),
+}

@@ -96,13 +96,11 @@ class Printing(OptionRecord):
     ) -> None:
         """Print rows as a table, or as JSON: as one document, or one for each row (`lines`).
 
-        `columns` maps the heading of a column (see `print_table`) to a key of the rows or a function of a row.
-        `document` replaces the rows in JSON.
+        `columns` are those of `print_rows`. `document` replaces the rows in JSON.
         """
         rows = list(rows)
         if not self.as_json:
-            cells = [[_value(row, wanted) for wanted in columns.values()] for row in rows]
-            output.print_table(title, list(columns), cells)
+            output.print_rows(title, rows, columns)
             return
         rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
         for each in rows if lines else [rows if document is None else document]:
@@ -230,9 +228,3 @@ def _declared(hint: Any) -> Any:
             name, _, metavar = last.partition(" ")
             return Annotated[kind, typer.Option(*names, name, metavar=metavar or None, help=text, **more)]
     return hint
-
-
-def _value(row: Any, wanted: Any) -> Any:
-    if callable(wanted):
-        return wanted(row)
-    return row[wanted] if isinstance(row, dict) else getattr(row, wanted)

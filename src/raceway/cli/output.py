@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -117,6 +117,20 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]
     if title:
         screen.print(Text(title, style="bold"))
     screen.print(table)
+
+
+def print_rows(title: str, rows: Iterable[Any], columns: Mapping[str, Any]) -> None:
+    """Print a table of mappings or records.
+
+    `columns` maps the heading of a column (see `print_table`) to a key of the rows or a function of a row.
+    """
+    print_table(title, list(columns), [[_value(row, wanted) for wanted in columns.values()] for row in rows])
+
+
+def _value(row: Any, wanted: Any) -> Any:
+    if callable(wanted):
+        return wanted(row)
+    return row[wanted] if isinstance(row, dict) else getattr(row, wanted)
 
 
 def _cell(value: Any) -> str | bytes:
