@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from raceway import config, wires
-from raceway.cli.output import ExitCode, fail
+from raceway.cli.output import ExitCode, fail, misuse
 from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
 from raceway.server.running import maybe_running
 
@@ -57,7 +57,7 @@ def console_url(url: str | None, data: Path | None) -> str:
             fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
         return running.urls["console"]
     if not url.startswith("http://"):
-        fail("this command needs the console port: --url http://HOST:PORT", ExitCode.USAGE)
+        misuse("this command needs the console port: --url http://HOST:PORT")
     return url.rstrip("/")
 
 

@@ -9,7 +9,6 @@ import msgspec
 
 from raceway import config, wires
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 
 
 def show_config(
@@ -32,7 +31,7 @@ def show_config(
         if key.startswith(section)
     }
     if not values:
-        output.fail(f"no setting begins with {section!r}; `raceway config` lists all", ExitCode.USAGE)
+        output.misuse(f"no setting begins with {section!r}; `raceway config` lists all")
     rows = {key: {"value": value, "origin": settings.origins[key]} for key, value in values.items()}
     columns = {
         "key": lambda row: row[0], "value": lambda row: as_toml(row[1]["value"]), "origin": lambda row: row[1]["origin"]

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 from raceway import config
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import UnavailableError
 from raceway.server.child_bus import ChildBus, child_bus
 
@@ -53,7 +52,7 @@ def demo(
     check_installed()
     check_java()
     if data is not None and data.is_dir() and any(data.iterdir()):
-        output.fail(f"{data} is not empty: name an empty or new folder", ExitCode.USAGE)
+        output.misuse(f"{data} is not empty: name an empty or new folder")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))

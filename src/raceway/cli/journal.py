@@ -19,7 +19,7 @@ import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode, fail, note, print_json, print_rows, print_table
+from raceway.cli.output import misuse, note, print_json, print_rows, print_table
 from raceway.model.text import printable, shortened
 from raceway.server.running import maybe_running
 
@@ -36,7 +36,7 @@ TABLE_ROWS = 50
 PAYLOAD_LINES = 100
 HEX_WIDTH = 16
 
-LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
+LOST = 2  # status of `verify` if rows are lost; output.ExitCode.FAILED if all can be read but something was damaged
 
 journal_app = options.Commands(
     "journal", "Inspect the journal's files: show what they contain, verify them, dump rows."
@@ -123,7 +123,7 @@ def verify(
     if not cli.prints_json(msgspec.to_builtins(verdict) | facts):
         _print_verdict(verdict, repair)
     if verdict.status != "good":
-        raise typer.Exit(LOST if verdict.status == "lost" else ExitCode.FAILED)
+        raise typer.Exit(LOST if verdict.status == "lost" else output.ExitCode.FAILED)
 
 
 def _print_verdict(verdict: Verdict, repair: bool) -> None:
@@ -169,9 +169,9 @@ def dump(
 
     form = Format.JSON if cli.as_json else form
     if form is Format.PARQUET and target is None:
-        fail("--format parquet needs --output FILE", ExitCode.USAGE)
+        misuse("--format parquet needs --output FILE")
     if target is not None and target.exists():
-        fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
+        misuse(f"{target} exists already: remove it or choose another name")
     os.nice(19)
     reader = bus.open_journal(cli.folder)
     if form is Format.TABLE and limit is None:
@@ -238,7 +238,7 @@ def _parquet(target: Path | None) -> Iterator[Callable[[pa.RecordBatch], None]]:
 
 def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: int) -> None:
     if target is not None:
-        fail("a table goes to the screen: use --format json or --format parquet with --output", ExitCode.USAGE)
+        misuse("a table goes to the screen: use --format json or --format parquet with --output")
     rows = [row for batch in batches for row in batch.to_pylist()]
     print_rows("", rows, ROW_COLUMNS)
     if len(rows) == limit:
@@ -260,9 +260,9 @@ def read(
     from raceway.journal.query.inspect import document, row_at, row_of_topic
 
     if (position is None) == (topic is None):
-        fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
+        misuse("name a row: a position, or --topic NAME (and --offset NUMBER)")
     if offset is not None and topic is None:
-        fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
+        misuse("--offset counts within a topic: add --topic NAME")
     reader = bus.open_journal(cli.folder)
     row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
     if not cli.prints_json(document(row)):
@@ -343,9 +343,12 @@ SEGMENT_COLUMNS = {
     "newest row": lambda row: _time(row.newest_us),
 }
 ROW_COLUMNS = {
-    ">position": "sequence", "topic": "topic", ">offset": "offset",
+    ">position": "sequence",
+    "topic": "topic",
+    ">offset": "offset",
     "time": lambda row: _time(row["time_us"]),
-    "wire": "wire", "kind": "kind",
+    "wire": "wire",
+    "kind": "kind",
     "id": lambda row: shortened(row["message_id"] or "", 36),
     "payload": lambda row: shortened(row["payload"] or b"", 80),
 }

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode
 from raceway.cli.talk import Sending, Wanted, talk_of
 from raceway.errors import RemoteError
 from raceway.model.text import printable
@@ -115,13 +114,13 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
 def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
     if payload is not None and payload != "-":
         if file is not None:
-            output.fail("give the payload on the command line or with --file, not both", ExitCode.USAGE)
+            output.misuse("give the payload on the command line or with --file, not both")
         content = payload.encode("utf-8", "surrogateescape")
     elif file is not None:
         try:
             content = file.read_bytes()
         except OSError as error:
-            output.fail(f"--file {file}: {error.strerror}", ExitCode.USAGE)
+            output.misuse(f"--file {file}: {error.strerror}")
     else:
         content = sys.stdin.buffer.read()
     if lines:
@@ -156,7 +155,7 @@ def sub(
     and several commands share the messages.
     """
     if raw and sys.stdout.isatty():
-        output.fail("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe", ExitCode.USAGE)
+        output.misuse("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe")
     show = _show_raw if raw else _show_json if cli.as_json else _show_line
 
     async def receive() -> int:
@@ -169,7 +168,7 @@ def sub(
 
     came = asyncio.run(receive())
     if count is not None and came < count:
-        output.fail(f"{came} of {count} messages arrived within {timeout} s", ExitCode.TIMEOUT)
+        output.fail(f"{came} of {count} messages arrived within {timeout} s", output.ExitCode.TIMEOUT)
 
 
 def _show_line(message: Message) -> None:

@@ -174,6 +174,11 @@ def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def misuse(text: str) -> NoReturn:
+    """Print an error about the options and end the command."""
+    fail(text, ExitCode.USAGE)
+
+
 def exit_code_of(error: RacewayError) -> ExitCode:
     if isinstance(error, ConfigError):
         return ExitCode.USAGE

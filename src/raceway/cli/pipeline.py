@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode, fail, note, print_json, print_table
+from raceway.cli.output import fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
 from raceway.journal.lock import FolderLock
@@ -224,7 +224,7 @@ def verify(
     if not cli.prints_json(msgspec.to_builtins(verdict) | {"good": verdict.is_good}):
         _print_verdict(verdict)
     if not verdict.is_good:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 def _print_verdict(verdict: TableCheck) -> None:

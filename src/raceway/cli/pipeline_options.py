@@ -9,7 +9,7 @@ import msgspec
 
 from raceway import config, wires
 from raceway.cli import options
-from raceway.cli.output import ExitCode, fail
+from raceway.cli.output import fail, misuse
 from raceway.pipeline.folders import Folders, maybe_kept_format
 from raceway.pipeline.opening import open_files, open_lake
 
@@ -85,6 +85,6 @@ def _pairs(conf: list[str]) -> dict[str, str]:
     for text in conf:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            fail(f"--conf takes KEY=VALUE, not {text!r}", ExitCode.USAGE)
+            misuse(f"--conf takes KEY=VALUE, not {text!r}")
         pairs[key.strip()] = value.strip()
     return pairs

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -68,7 +67,7 @@ def redrive(
     Ends with status 1 if any was refused again.
     """
     if bool(positions) == every or (every and topic is None):
-        output.fail("name positions, or use --all with --topic NAME", ExitCode.USAGE)
+        output.misuse("name positions, or use --all with --topic NAME")
     chosen = positions or _open_positions(cli, topic)
     results = []
     with output.progress("redriving", len(chosen)) as bar:
@@ -91,7 +90,7 @@ def _tell(cli: options.OverConsole, results: list[dict[str, Any]]) -> None:
         cli.tell(result, *([f"raceway: {result['position']}: {result['error']}"] if "error" in result else []))
     cli.note(f"{len(results) - len(refused):,} published again, {len(refused):,} refused")
     if refused:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 def _open_positions(cli: options.OverConsole, topic: str | None) -> list[int]:

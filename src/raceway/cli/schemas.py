@@ -13,7 +13,6 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -143,7 +142,7 @@ def check(
     text = f"{file} is {verdict}{found['mode']} compatible with version {found['version']} of {subject}"
     cli.tell(found, text, *(f"  {reason}" for reason in found["reasons"]))
     if not found["is_compatible"]:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 @schema_app.command("mode")
@@ -233,11 +232,11 @@ def _topic_path(topic: str) -> str:
 def _definition(file: Path, schema_type: str | None, references: list[str] | None) -> dict[str, Any]:
     kind = schema_type or TYPES_BY_ENDING.get(file.suffix.lower())
     if kind is None:
-        output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: use --type", ExitCode.USAGE)
+        output.misuse(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: use --type")
     try:
         content = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        output.fail(f"{file} cannot be read: {error.strerror}", ExitCode.USAGE)
+        output.misuse(f"{file} cannot be read: {error.strerror}")
     used = [_reference(text) for text in references or ()]
     return {"type": kind, "definition_base64": b64encode(content).decode(), "references": used}
 
@@ -247,7 +246,7 @@ def _reference(text: str) -> dict[str, Any]:
     name, _, target = text.rpartition("=")
     subject, _, version = target.rpartition(":")
     if not name or not subject or not version.isdecimal():
-        output.fail(f"{text!r} is not a reference of the form NAME=SUBJECT:VERSION", ExitCode.USAGE)
+        output.misuse(f"{text!r} is not a reference of the form NAME=SUBJECT:VERSION")
     return {"name": name, "subject": subject, "version": int(version)}
 
 

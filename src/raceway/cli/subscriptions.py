@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -132,7 +131,7 @@ def policy(topic: Topic, name: Name, failures: FailureOptions, cli: options.Over
     """
     said, query = failures.document(), {"topic": topic, "name": name}
     if failures.remove and said:
-        output.fail("--remove cannot be combined with other options of the policy", ExitCode.USAGE)
+        output.misuse("--remove cannot be combined with other options of the policy")
     if failures.remove:
         answer = _call(cli, query, "DELETE")
         how = "removed" if answer["removed"] else "is the default of the bus already"

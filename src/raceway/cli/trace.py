@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.model.text import printable
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _moment_us(text: str) -> int:
         else:
             moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        output.fail(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d", ExitCode.USAGE)
+        output.misuse(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d")
     return int(moment.timestamp() * 1_000_000)
 
 
