@@ -31,6 +31,7 @@ ELSEWHERE = {
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",
     "pipeline/test_jobs.py": "pipeline/resetting",
+    "pipeline/test_progress.py": "model/progress",
     "pipeline/test_lake.py": "pipeline/delta_lake pipeline/staged",
     "pipeline/test_folders.py": "pipeline/opening",
     "pipeline/test_recompute.py": "pipeline/tables pipeline/transforms/rejected",

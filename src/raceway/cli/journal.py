@@ -36,7 +36,7 @@ TABLE_ROWS = 50
 PAYLOAD_LINES = 100
 HEX_WIDTH = 16
 
-LOST = 2  # status of `verify` if rows are lost; output.ExitCode.FAILED if all can be read but something was damaged
+LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
 
 journal_app = options.Commands(
     "journal", "Inspect the journal's files: show what they contain, verify them, dump rows."

@@ -21,8 +21,9 @@ from raceway.cli.output import fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
 from raceway.journal.lock import FolderLock
+from raceway.model.progress import PipelineProgress
 from raceway.model.text import shortened
-from raceway.pipeline.progress import Progress, is_running, maybe_read
+from raceway.pipeline.progress import is_running, maybe_read
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -90,7 +91,7 @@ def _shown(cli: WithSpark) -> Iterator[Any]:
     with output.progress("positions", None) as bar:
         seen = 0
 
-        def told(progress: Progress) -> None:
+        def told(progress: PipelineProgress) -> None:
             nonlocal seen
             _move(bar, progress, progress.state)
             if progress.batches > seen or progress.state in ("stopped", "failed"):
@@ -103,18 +104,18 @@ def _shown(cli: WithSpark) -> Iterator[Any]:
         yield told
 
 
-def _move(bar: Bar, progress: Progress, state: str) -> None:
+def _move(bar: Bar, progress: PipelineProgress, state: str) -> None:
     done, total = progress.position, progress.committed + 1
     first = progress.first_position
     bar.update(bar.task_ids[0], completed=done - first, total=total - first, description=state)
 
 
-def _document(progress: Progress) -> dict[str, Any]:
+def _document(progress: PipelineProgress) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(progress)
     return document | {"lag": progress.lag}
 
 
-def _batch_line(progress: Progress) -> str:
+def _batch_line(progress: PipelineProgress) -> str:
     batch = progress.last_batch
     assert batch is not None
     return (
@@ -147,7 +148,7 @@ def status(
         time.sleep(STATUS_S)
 
 
-def _maybe_progress(chosen: Chosen) -> Progress | None:
+def _maybe_progress(chosen: Chosen) -> PipelineProgress | None:
     """The progress written by the last run, with the current end of the journal."""
     from raceway.journal.read.reader import Reader
 
@@ -171,13 +172,13 @@ def _follow(chosen: Chosen) -> None:
             time.sleep(STATUS_S)
 
 
-def _state(progress: Progress) -> str:
+def _state(progress: PipelineProgress) -> str:
     if progress.state in ("stopped", "failed"):
         return progress.state
     return progress.state if is_running(progress) else "killed"
 
 
-def _print_progress(progress: Progress) -> None:
+def _print_progress(progress: PipelineProgress) -> None:
     facts: list[tuple[str, Any]] = [
         ("state", _state(progress)),
         ("position", progress.position),

@@ -10,7 +10,7 @@ import base64
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -18,49 +18,13 @@ from msgspec import Meta
 
 from raceway.errors import UnknownTableError
 from raceway.journal.lock import is_alive
+from raceway.model.progress import PipelineProgress
 from raceway.web.routing import CONSUME_ALL, LOOKUP, SiteRoutes, get
 
 # Maximum length of a cell in a preview.
 CELL = 500
 # Parts that are counted; a table that was never compacted may have thousands.
 PARTS = 10_000
-
-
-class LastBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The last batch: positions `first` to `last`, and how long they took."""
-
-    number: int
-    first: int
-    last: int
-    rows: int
-    bytes: int = 0
-    seconds: float = 0.0
-    steps: dict[str, float] = {}
-
-
-class Counted(msgspec.Struct, frozen=True):
-    rows: int = 0
-    parts: int = 0
-
-
-class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline's last progress report. `position` is the first one not in the tables, `committed` the journal's
-    last one at that time; `lost_rows` were removed by retention before they were read."""
-
-    pid: int
-    state: Literal["starting", "running", "idle", "stopped", "failed"]
-    format: str = "parquet"
-    started_us: int = 0
-    updated_us: int = 0
-    position: int = 0
-    first_position: int = 0
-    committed: int = -1
-    batches: int = 0
-    rows: int = 0
-    lost_rows: int = 0
-    last_batch: LastBatch | None = None
-    tables: dict[str, Counted] = {}
-    error: str = ""
 
 
 class TableRow(msgspec.Struct, frozen=True):
