@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -15,7 +14,6 @@ ROWS = [{"name": "b4", "size": 1200}, {"name": "a1", "size": 7}]
 COLUMNS = {"gate": "name", ">bags": "size", "first": lambda row: row["name"][0]}
 
 
-@dataclass(kw_only=True)
 class Shared(options.Printing):
     loud: Annotated[bool, "--loud, -l", "In capitals."] = False
 

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +29,6 @@ PayloadFile = Annotated[Path | None, "--file FILE", "Read the payload from a fil
 Version = Annotated[str, "--version X.Y.Z", "Version of the payload's format (MB)."]
 
 
-@dataclass(kw_only=True)
 class ClientOptions(options.OverWire):
     """Options of a client of a wire."""
 

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -59,11 +59,14 @@ def _warn_of_admin_token(value: str) -> str:
     return value
 
 
+@dataclass_transform(kw_only_default=True)
 class OptionRecord:
-    """Base of the records whose fields are options."""
+    """Base of the records whose fields are options: of dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
 
-@dataclass(kw_only=True)
 class Printing(OptionRecord):
     """`--json`, and the ways to print a result that obey it."""
 
@@ -107,7 +110,6 @@ class Printing(OptionRecord):
             output.print_json(each)
 
 
-@dataclass(kw_only=True)
 class OnFolder(Printing):
     """`--data`: the folder of a bus, whether it runs or not."""
 
@@ -118,14 +120,12 @@ class OnFolder(Printing):
         return bus.data_folder(self.data)
 
 
-@dataclass(kw_only=True)
 class WithSettings(OnFolder):
     """`--config`: the settings of a bus."""
 
     config_file: ConfigFile = None
 
 
-@dataclass(kw_only=True)
 class Authorized(OnFolder):
     """`--token`: what the bus may ask for."""
 
@@ -139,7 +139,6 @@ class Authorized(OnFolder):
         return self.admin_token or self.token
 
 
-@dataclass(kw_only=True)
 class OverWire(Authorized):
     """`--url` of one of the wires."""
 
@@ -150,7 +149,6 @@ class OverWire(Authorized):
         return bus.find_url(self.url, self.data, port)
 
 
-@dataclass(kw_only=True)
 class OverConsole(Authorized):
     """`--url` of the console port."""
 

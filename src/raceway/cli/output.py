@@ -47,25 +47,18 @@ EXIT_CODE_MEANINGS = {
     ExitCode.ERROR_ANSWER: "the service answered with an error",
 }
 
-# Codes of MB with which the bus answers in place of a service: no service, or no answer in time.
-REPORTED_EXIT_CODES = {
-    "TIMEOUT": ExitCode.TIMEOUT,
-    "NO_ROUTE_FOUND": ExitCode.FAILED,
-    "SERVICE_UNAVAILABLE": ExitCode.FAILED,
-    # Statuses of zbus: no such queue, wrong token, unavailable, no answer.
-    "404": ExitCode.FAILED,
-    "403": ExitCode.FAILED,
-    "400": ExitCode.FAILED,
-    "409": ExitCode.FAILED,
-    "503": ExitCode.FAILED,
-    "504": ExitCode.TIMEOUT,
-    # Codes of Seneca.
-    "act_not_found": ExitCode.FAILED,
-    "action_timeout": ExitCode.TIMEOUT,
-    "forbidden": ExitCode.FAILED,
-    "invalid_message": ExitCode.FAILED,
-    "overloaded": ExitCode.FAILED,
-    "too_large": ExitCode.FAILED,
+# Codes with which the bus answers in place of a service. Those of zbus: no such queue, wrong token, invalid, conflict,
+# unavailable.
+MB_REFUSALS = ("NO_ROUTE_FOUND", "SERVICE_UNAVAILABLE")
+ZBUS_REFUSALS = ("404", "403", "400", "409", "503")
+SENECA_REFUSALS = ("act_not_found", "forbidden", "invalid_message", "overloaded", "too_large")
+REFUSALS = (*MB_REFUSALS, *ZBUS_REFUSALS, *SENECA_REFUSALS)
+UNANSWERED = ("TIMEOUT", "504", "action_timeout")
+# Code of an error to the status of a command that it ends, for the error and the classes below it.
+STATUSES = {
+    ConfigError.code: ExitCode.USAGE,
+    ConnectionLostError.code: ExitCode.UNREACHABLE,
+    RequestTimeoutError.code: ExitCode.TIMEOUT,
 }
 
 
@@ -180,12 +173,8 @@ def misuse(text: str) -> NoReturn:
 
 
 def exit_code_of(error: RacewayError) -> ExitCode:
-    if isinstance(error, ConfigError):
-        return ExitCode.USAGE
-    if isinstance(error, ConnectionLostError):
-        return ExitCode.UNREACHABLE
-    if isinstance(error, RequestTimeoutError):
+    if not isinstance(error, RemoteError):
+        return error.maybe_entry(STATUSES) or ExitCode.FAILED
+    if error.reported in UNANSWERED:
         return ExitCode.TIMEOUT
-    if isinstance(error, RemoteError):
-        return REPORTED_EXIT_CODES.get(error.reported, ExitCode.ERROR_ANSWER)
-    return ExitCode.FAILED
+    return ExitCode.FAILED if error.reported in REFUSALS else ExitCode.ERROR_ANSWER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -34,7 +33,6 @@ class Chosen(NamedTuple):
         return open_lake(self.folders, self.settings, self.extra)
 
 
-@dataclass(kw_only=True)
 class OnTables(options.WithSettings):
     """Where the tables are, and their format."""
 
@@ -50,7 +48,6 @@ class OnTables(options.WithSettings):
         return choose(self, _pairs(self.conf or []), **flags)
 
 
-@dataclass(kw_only=True)
 class WithSpark(OnTables):
     """Where Spark runs."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -13,7 +12,6 @@ from raceway import config, wires
 from raceway.cli import options
 
 
-@dataclass(kw_only=True)
 class Listening(options.OptionRecord):
     """Options of every process that listens."""
 
@@ -31,7 +29,6 @@ class Listening(options.OptionRecord):
         return settings
 
 
-@dataclass(kw_only=True)
 class BusOptions(Listening):
     """Options of a bus."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
@@ -85,7 +84,6 @@ def replay(
         output.note(f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not be delivered")
 
 
-@dataclass(kw_only=True)
 class FailureOptions(options.OptionRecord):
     """The options of a failure policy."""
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+State = Literal["starting", "running", "idle", "stopped", "failed"]
+
 
 class LastBatch(msgspec.Struct, kw_only=True):
     """The last batch: positions `first` to `last`, and how long they took."""
@@ -29,7 +31,7 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     last one at that time; `lost_rows` were removed by retention before they were read."""
 
     pid: int
-    state: Literal["starting", "running", "idle", "stopped", "failed"]
+    state: State
     format: str = "parquet"
     started_us: int = 0
     updated_us: int = 0

@@ -29,7 +29,7 @@ from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.reader import Reader
-from raceway.model.progress import Counted, LastBatch, PipelineProgress
+from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
 from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
@@ -232,7 +232,7 @@ class Job:
 
     # ---- what others see --------------------------------------------------------------------------------------------
 
-    def _tell(self, state: progress.State) -> None:
+    def _tell(self, state: State) -> None:
         told = self.progress
         told.state = state
         told.committed, told.first_position = self._reader.committed(), self._reader.first_position()

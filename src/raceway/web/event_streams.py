@@ -170,7 +170,7 @@ class StreamsPeer(Peer):
 
 class EventStreams:
     def __init__(self, door: Door, settings: config.HttpDoorSettings) -> None:
-        self._door, self.settings = door, settings
+        self.door, self.settings = door, settings
         self._peer = StreamsPeer(door)
         self._tails = self._peer.tails
         self._open: set[EventStream] = set()
@@ -184,7 +184,7 @@ class EventStreams:
             tail = self._tails.get(topic)
             if tail is None:
                 tail = self._tails[topic] = Tail(topic)
-                self._door.perform(self._peer, Follow(topic), tail.followed)
+                self.door.perform(self._peer, Follow(topic), tail.followed)
             tail.streams.append(stream)
         self._open.add(stream)
         return stream
@@ -195,11 +195,8 @@ class EventStreams:
             tail = self._tails[topic]
             tail.streams.remove(stream)
             if not tail.streams:
-                self._door.perform(self._peer, Unfollow(topic))
+                self.door.perform(self._peer, Unfollow(topic))
                 del self._tails[topic]
-
-    def note_stalled(self) -> None:
-        self._door.runtime.counts["bus.slow_closed"] += 1
 
     def close(self) -> None:
         """End all streams, for the shutdown. Readers reconnect later."""
@@ -233,7 +230,7 @@ class EventStreams:
         edge, end = stream.edges[topic], self._tails[topic].end or 0
         try:
             wanted = ReadRows(topic, edge, READ_ROWS, self.settings.stream_bytes)
-            rows = await performed(self._door, self._peer, wanted)
+            rows = await performed(self.door, self._peer, wanted)
         except TrimmedError as error:
             return stream.gap(topic, error.first)
         if not rows:  # damaged
@@ -267,7 +264,7 @@ class EventResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._run(send, scope[UNSENT])
         except TimeoutError:
-            self._streams.note_stalled()
+            self._streams.door.runtime.counts["bus.slow_closed"] += 1
             scope[ABORT]()  # a close would wait for output that the client does not read
         finally:
             leaving.cancel()

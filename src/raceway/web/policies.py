@@ -9,7 +9,7 @@ Danube's administration has the same settings; a base stands for all its partiti
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,8 @@ from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies
 from raceway.web.answers import principal_of
 from raceway.web.inputs import read_json
 from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, SiteRoutes, delete, get, put
+
+R = TypeVar("R", bound=msgspec.Struct)
 
 NAMESPACE, TOPIC = "/api/policies/namespaces/{name}", "/api/policies/topics/{name:path}"
 SUBSCRIPTION = "/api/subscriptions/policy"
@@ -149,18 +151,19 @@ def _policies(sent: dict[str, Any]) -> Policies:
     unknown = sorted(sent.keys() - set(Policies.__struct_fields__))
     if unknown:
         raise InvalidValueError(unknown[0], f"unknown limit; known limits: {', '.join(Policies.__struct_fields__)}")
+    return _converted(sent, Policies, "a limit")
+
+
+def _converted(sent: dict[str, Any], kind: type[R], what: str) -> R:
     try:
-        return msgspec.convert(sent, Policies)
+        return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:
-        raise InvalidValueError("a limit", str(error)) from error
+        raise InvalidValueError(what, str(error)) from error
 
 
 def _wanted(sent: dict[str, Any]) -> WantedPolicy:
     """Decode a policy. Raises InvalidValueError."""
-    try:
-        wanted = msgspec.convert(sent, WantedPolicy)
-    except msgspec.ValidationError as error:
-        raise InvalidValueError("the policy", str(error)) from error
+    wanted = _converted(sent, WantedPolicy, "the policy")
     if wanted == WantedPolicy():
         raise InvalidValueError("the policy", "no field is set; use DELETE to remove the policy")
     return wanted
