@@ -144,11 +144,9 @@ class MessageRoutes(SiteRoutes):
     @get("/api/traces/{id:path}", CONSUME, "messages")
     async def trace(self, request: Request, id: str, query: TraceQuery) -> Trace:
         """The trace that a message belongs to, as a tree."""
-        topic, limit = query.topic, self._site.listen.http.trace_rows
-        trace, searched = await self._site.desk.look(
-            _search, id, min(query.rows or limit, limit), query.since_us, query.until_us,
-            None if topic is None else (topic, self._view.topics.offsets(topic)[1]),
-        )  # fmt: skip
+        limit = self._site.listen.http.trace_rows
+        topic = None if query.topic is None else (query.topic, self._view.topics.offsets(query.topic)[1])
+        trace, searched = await self._site.desk.look(_search, id, query, min(query.rows or limit, limit), topic)
         principal, permissions = principal_of(request), self._view.permissions
         if trace is not None:
             trace = self._allowed(principal, trace)
@@ -241,13 +239,9 @@ def _row(journal: SearchedRows, text: str) -> dict[str, Any]:
 
 
 def _search(
-    journal: SearchedRows,
-    wanted: str,
-    rows: int,
-    since_us: int | None,
-    until_us: int | None,
-    topic: tuple[str, int] | None,
+    journal: SearchedRows, wanted: str, query: TraceQuery, rows: int, topic: tuple[str, int] | None
 ) -> tuple[Trace | None, int]:
     """Return the trace, if found, and how many rows were searched."""
     search = search_of(journal, rows)
-    return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched
+    found = maybe_trace(search, wanted, since_us=query.since_us, until_us=query.until_us, topic=topic)
+    return found, search.searched

@@ -9,10 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from raceway.broker.view import View
-from raceway.broker.view.topics import KnownTopic, TopicPeer
+from raceway.broker.view.topics import TopicPeer
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
-from raceway.web.live import Live
 from raceway.web.routing import LOOKUP, SiteRoutes, get
 
 # Topics on a page: not too many for the browser and the event loop.
@@ -94,23 +93,19 @@ class TopicRoutes(SiteRoutes):
     @get("/api/topics/{name:path}", LOOKUP, "topics")
     async def topic(self, name: str) -> TopicDetail:
         """A topic with its subscriptions, queue and consumers."""
-        topic = self._view.topics.maybe(name)
+        view, live = self._view, self._site.live
+        topic = view.topics.maybe(name)
         if topic is None:
             raise UnknownTopicError(name)
-        return _detail(self._view, self._site.live, topic)
-
-
-def _detail(view: View, live: Live, topic: KnownTopic) -> TopicDetail:
-    name = topic.name
-    first, following = view.topics.offsets(name)
-    schema = view.schemas.topic_schema(name)
-    return TopicDetail(
-        topic=name, first=first, next=following, rate=live.topic_rate(name),
-        backlog=view.topics.waiting({name}).get(name, (0, 0))[0],
-        partitions=list(topic.partitions), subject=schema.subject, policy=schema.policy,
-        subscriptions=view.subscriptions.of_topic(name), queue=_maybe_queue(view, name),
-        consumers=[ShownConsumer(*msgspec.structs.astuple(peer)) for peer in view.topics.peers(name)],
-    )  # fmt: skip
+        name, schema = topic.name, view.schemas.topic_schema(topic.name)
+        first, following = view.topics.offsets(name)
+        return TopicDetail(
+            topic=name, first=first, next=following, rate=live.topic_rate(name),
+            backlog=view.topics.waiting({name}).get(name, (0, 0))[0],
+            partitions=list(topic.partitions), subject=schema.subject, policy=schema.policy,
+            subscriptions=view.subscriptions.of_topic(name), queue=_maybe_queue(view, name),
+            consumers=[ShownConsumer(*msgspec.structs.astuple(peer)) for peer in view.topics.peers(name)],
+        )  # fmt: skip
 
 
 def _maybe_queue(view: View, name: str) -> dict[str, Any] | None:
