@@ -47,12 +47,12 @@ EXIT_CODE_MEANINGS = {
     ExitCode.ERROR_ANSWER: "the service answered with an error",
 }
 
-# Codes with which the bus answers in place of a service. Those of zbus: no such queue, wrong token, invalid, conflict,
-# unavailable.
-MB_REFUSALS = ("NO_ROUTE_FOUND", "SERVICE_UNAVAILABLE")
-ZBUS_REFUSALS = ("404", "403", "400", "409", "503")
-SENECA_REFUSALS = ("act_not_found", "forbidden", "invalid_message", "overloaded", "too_large")
-REFUSALS = (*MB_REFUSALS, *ZBUS_REFUSALS, *SENECA_REFUSALS)
+# With these the bus answers in place of a service: codes of MB; statuses of zbus (no such queue, wrong token, invalid,
+# conflict, unavailable); codes of Seneca.
+REFUSED_CODES = ("NO_ROUTE_FOUND", "SERVICE_UNAVAILABLE")
+REFUSED_STATUSES = ("404", "403", "400", "409", "503")
+REFUSED_ACTIONS = ("act_not_found", "forbidden", "invalid_message", "overloaded", "too_large")
+REFUSALS = (*REFUSED_CODES, *REFUSED_STATUSES, *REFUSED_ACTIONS)
 UNANSWERED = ("TIMEOUT", "504", "action_timeout")
 # Code of an error to the status of a command that it ends, for the error and the classes below it.
 STATUSES = {
