@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.web.answers import refusal
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
@@ -31,7 +30,7 @@ from raceway.web.publishing import PublishRoutes
 from raceway.web.queues import QueueRoutes
 from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
-from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
+from raceway.web.registry_form import refused_at
 from raceway.web.rejected import RejectedRoutes
 from raceway.web.routing import Routes, Site, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
@@ -78,7 +77,7 @@ def build_app(
     )  # fmt: skip
     groups = [*(kind(site) for kind in first), *more, *(kind(site) for kind in then)]
     routes += routes_of(groups)
-    middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
+    middleware = [Middleware(Caution), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
@@ -92,12 +91,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Answer a request that no handler matched: unknown path or method."""
     assert isinstance(error, HTTPException)
     code, sentence = WORDS.get(error.status_code, ("invalid", str(error.detail)))
-    answer = refusal(error.status_code, code, sentence)
+    answer = refused_at(request.scope["path"], error.status_code, code, sentence)
     answer.headers.update(error.headers or {})
     return answer
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer an unexpected exception, which is logged."""
-    answer = refusal(500, "internal", "internal error; see the log of the bus")
-    return refused_elsewhere(500, bytes(answer.body)) if is_address(request.url.path) else answer
+    return refused_at(request.scope["path"], 500, "internal", "internal error; see the log of the bus")

@@ -9,16 +9,20 @@ With an administrator's token and no other security, that token is required for 
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
 from raceway.model.intents.security import Identify, ProveAdministrator
 from raceway.model.security import OWNER, Principal
-from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
+from raceway.web.answers import PRINCIPAL, address_of, status_of, token_of
 from raceway.web.peer import ask
+from raceway.web.registry_form import refused_at
 from raceway.web.routing import NOT_THERE, Access, Site, refused_by
 
 
@@ -45,7 +49,7 @@ class Doorman:
         try:
             await self.check(Request(scope), NOT_THERE)
         except RacewayError as error:
-            await refused_by(refusal_of, error)(scope, receive, send)
+            await refused_by(partial(_refused, scope["path"]), error)(scope, receive, send)
         else:
             raise HTTPException(404)
 
@@ -67,3 +71,7 @@ class Doorman:
         if access.scope == "topic":
             return any(self._permissions.allows_somewhere(principal, each) for each in access.permissions)
         return any(self._permissions.allows(principal, each, None) for each in access.permissions)
+
+
+def _refused(path: str, error: RacewayError) -> Response:
+    return refused_at(path, status_of(error), error.code, str(error))

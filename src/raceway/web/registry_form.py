@@ -6,16 +6,15 @@ other parts: access control, host check, unknown paths.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway import errors
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaReference, SchemaVersion
+from raceway.web.answers import refusal
 from raceway.web.routing import ResponseForm
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -77,9 +76,9 @@ def answer(found: Any, status: int = 200) -> Response:
 
 
 def refused(error: RefusalError | errors.RacewayError) -> Response:
-    refusal = refusal_of(error) if isinstance(error, errors.RacewayError) else error
-    status = refusal.code if refusal.code < 1000 else refusal.code // 100
-    return answer({"error_code": refusal.code, "message": refusal.message}, status)
+    said = refusal_of(error) if isinstance(error, errors.RacewayError) else error
+    status = said.code if said.code < 1000 else said.code // 100
+    return answer({"error_code": said.code, "message": said.message}, status)
 
 
 def refusal_of(error: errors.RacewayError) -> RefusalError:
@@ -137,52 +136,11 @@ def _reference(sent: Any) -> SchemaReference:
 # ---- errors of other parts ------------------------------------------------------------------------------------------
 
 
-class RegistryForm:
-    """ASGI middleware that converts errors of other parts at paths of the registry to its form."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_address(scope["path"]):
-            await self._app(scope, receive, send)
-            return
-        held: list[Message] = []
-
-        async def pass_on(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_foreign(message):
-                held.append(message)
-            elif held and message["type"] == "http.response.body":
-                held.append(message)
-                if not message.get("more_body"):
-                    await _said_again(held)(scope, receive, send)
-            else:
-                await send(message)
-
-        await self._app(scope, receive, pass_on)
-
-
-def _is_foreign(start: Message) -> bool:
-    kind = next((value for name, value in start["headers"] if name.lower() == b"content-type"), b"")
-    return start["status"] >= 400 and not kind.startswith(CONTENT_TYPE.encode())
-
-
-def _said_again(held: list[Message]) -> Response:
-    start, *bodies = held
-    found = refused_elsewhere(start["status"], b"".join(each.get("body", b"") for each in bodies))
-    for name, value in start["headers"]:
-        if name.lower() not in (b"content-type", b"content-length"):
-            found.raw_headers.append((name, value))
-    return found
-
-
-def refused_elsewhere(status: int, body: bytes) -> Response:
-    """Convert an error `body` of the console's form."""
-    try:
-        message = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        message = body.decode("utf-8", "replace")
-    return answer({"error_code": STATUS_CODES.get(status, status), "message": message}, status)
+def refused_at(path: str, status: int, code: str, message: str) -> Response:
+    """Build the response to a request that no handler saw: in the registry's form if the path is one of its own."""
+    if is_address(path):
+        return answer({"error_code": STATUS_CODES.get(status, status), "message": message}, status)
+    return refusal(status, code, message)
 
 
 # ---- queries --------------------------------------------------------------------------------------------------------
