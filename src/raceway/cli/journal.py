@@ -6,14 +6,13 @@ Topics, ids and payloads are untrusted, and are shown on a terminal: all of them
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -36,17 +35,13 @@ TABLE_ROWS = 50
 PAYLOAD_LINES = 100
 HEX_WIDTH = 16
 
+Format = Literal["json", "table", "parquet"]
+
 LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
 
 journal_app = options.Commands(
     "journal", "Inspect the journal's files: show what they contain, verify them, dump rows."
 )
-
-
-class Format(enum.StrEnum):
-    JSON = "json"
-    TABLE = "table"
-    PARQUET = "parquet"
 
 
 # ---- info -----------------------------------------------------------------------------------------------------------
@@ -161,25 +156,25 @@ def dump(
     stop: Annotated[int | None, "--to", "First position to leave out. Default: all committed rows.", {"min": 0}] = None,
     topic: Annotated[str | None, "--topic", "Only rows of this topic; + and # are wildcards."] = None,
     limit: Annotated[int | None, "--limit", "Maximum number of rows.", {"min": 1}] = None,
-    form: Annotated[Format, "--format", "JSON lines, a table for the screen, or a Parquet file."] = Format.JSON,
+    form: Annotated[Format, "--format", "JSON lines, a table for the screen, or a Parquet file."] = "json",
     target: Annotated[Path | None, "--output, -o FILE", "Write to a new file instead of the screen."] = None,
 ) -> None:
     """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
     from raceway.journal.query.inspect import select_rows
 
-    form = Format.JSON if cli.as_json else form
-    if form is Format.PARQUET and target is None:
+    form = "json" if cli.as_json else form
+    if form == "parquet" and target is None:
         misuse("--format parquet needs --output FILE")
     if target is not None and target.exists():
         misuse(f"{target} exists already: remove it or choose another name")
     os.nice(19)
     reader = bus.open_journal(cli.folder)
-    if form is Format.TABLE and limit is None:
+    if form == "table" and limit is None:
         limit = TABLE_ROWS
     first = reader.first_position() if start is None else start
     last = min(reader.committed() + 1, reader.committed() + 1 if stop is None else stop)
     rows = select_rows(reader, first, last, topic, limit)
-    if form is Format.TABLE:
+    if form == "table":
         _print_rows(rows, target, limit or TABLE_ROWS)
     else:
         with output.progress("rows", max(0, last - first)) as bar:
@@ -199,7 +194,7 @@ def _write_rows(
     rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Callable[[int], None]
 ) -> int:
     count = 0
-    with _parquet(target) if form is Format.PARQUET else _json_lines(target) as write:
+    with _parquet(target) if form == "parquet" else _json_lines(target) as write:
         for batch in rows:
             if batch.num_rows:
                 write(batch)

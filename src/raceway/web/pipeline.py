@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from datetime import date, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,12 +103,7 @@ def table_folders(data: Path | None) -> dict[str, Path]:
 
 def table_parts(folder: Path) -> list[Path]:
     """Return the files of a table sorted by name, newest last."""
-    found = []
-    for path in folder.glob("*/*.parquet"):
-        found.append(path)
-        if len(found) == PARTS:
-            break
-    return sorted(found)
+    return sorted(islice(folder.glob("*/*.parquet"), PARTS))
 
 
 def _size(path: Path) -> int:
