@@ -34,11 +34,11 @@ from bench.pipeline_results import BRONZE, COPY, MILLION, Rates, Results, Run
 from raceway import config
 from raceway.journal import open_journal, wall_clock_us
 from raceway.model.envelope import MB, PUBLISH, REQUEST, RESPONSE, Batch
+from raceway.model.progress import PipelineProgress
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order
 from raceway.pipeline.lake import ParquetLake
-from raceway.pipeline.progress import Progress
 from raceway.pipeline.spark import session
 from raceway.pipeline.tables import MESSAGES, Derived
 
@@ -108,7 +108,7 @@ class Steps:
     def __init__(self) -> None:
         self._batches: dict[int, dict[str, float]] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PipelineProgress) -> None:
         if batch := progress.last_batch:
             self._batches[batch.number] = dict(batch.steps)
 

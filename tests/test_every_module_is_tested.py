@@ -19,7 +19,6 @@ TESTS = Path(__file__).parent
 # Tests, and the modules that they cover beside their own.
 ELSEWHERE = {
     # Parts of a whole that is tested through its front.
-    "test_errors.py": "errors/local errors/peer errors/root",
     "broker/delivery/test_catch_up.py": "broker/delivery/live_peer",
     "broker/queues/test_table.py": "broker/delivery/gaps",
     "broker/queues/test_calls.py": "broker/queues/access broker/queues/consumer model/intents/queues",
@@ -32,6 +31,7 @@ ELSEWHERE = {
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",
     "pipeline/test_jobs.py": "pipeline/resetting",
+    "pipeline/test_progress.py": "model/progress",
     "pipeline/test_lake.py": "pipeline/delta_lake pipeline/staged",
     "pipeline/test_folders.py": "pipeline/opening",
     "pipeline/test_recompute.py": "pipeline/tables pipeline/transforms/rejected",
@@ -45,8 +45,6 @@ ELSEWHERE = {
     "server/test_supervising.py": "server/tethered",
     "telemetry/test_exporter.py": "server/exporting",
     "web/test_app.py": "web/peer",
-    "web/test_event_streams.py": "web/topic_rows",
-    "web/test_graph.py": "web/graph_table",
     "web/test_live.py": "broker/view/peers",
     "web/test_metrics.py": "broker/view/health",
     "web/test_subscriptions.py": "broker/view/subscriptions",
@@ -102,7 +100,7 @@ ELSEWHERE = {
     "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/server wires/zbus/listen/session",
     "end_to_end/test_mb_server.py": "wires/mb/listen/server",
     "one_bus/test_fifth_wire.py": "wires/server",
-    "end_to_end/test_http_door.py": "web/bodies web/connection web/publishing web/reading",
+    "end_to_end/test_http_door.py": "web/connection web/publishing web/reading",
     "end_to_end/test_console_api.py": "web/answers web/asking web/health",
     "end_to_end/test_schema_registry.py": "web/registry web/registry_form",
     "end_to_end/test_schemas.py": "web/schemas",

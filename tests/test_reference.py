@@ -16,6 +16,7 @@ from docs import make_reference
 from docs.generate.errors import errors_page
 from raceway import config, errors, wires
 from raceway.cli.app import app
+from raceway.config import reading
 from raceway.pipeline import options
 from raceway.wires.mb.codec.encode import MB_CODES
 from raceway.wires.seneca.codec.failure import SENECA_CODES
@@ -54,9 +55,9 @@ NAMED_COMMAND = re.compile(r"`raceway ([a-z]+(?: [a-z]+)?)")
 @pytest.mark.parametrize("named", PAGES, ids=name_of)
 def test_every_setting_metric_and_command_that_a_page_names_exists(named: Path) -> None:
     text = named.read_text("utf-8")
-    keys = set(config.describe(wires.sections()))
+    keys = set(reading.describe(wires.sections()))
     keys |= {key.rpartition(".")[0] for key in keys}
-    keys |= set(config.RENAMED) if named.name == "CHANGELOG.md" else set()  # it alone speaks of old names
+    keys |= set(reading.RENAMED) if named.name == "CHANGELOG.md" else set()  # it alone speaks of old names
     assert [key for key in NAMED_KEY.findall(text) if key not in keys | ATTRIBUTES] == []
     assert [name for name in NAMED_METRIC.findall(text) if f"| `{name}` |" not in page("metrics.md")] == []
     headings = page("cli.md")
@@ -121,7 +122,7 @@ def test_no_setting_is_missing() -> None:
 
 
 def test_every_variable_that_is_no_setting_is_named() -> None:
-    assert [name for name in config.NOT_SETTINGS - {"RACEWAY_ROUNDS"} if name not in page("config.md")] == []
+    assert [name for name in reading.NOT_SETTINGS - {"RACEWAY_ROUNDS"} if name not in page("config.md")] == []
 
 
 # ---- errors and the rest --------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ REASONS = {
     "config/reading.py": "the old name of a setting, still read",
     "cli/bench.py": "benchmarks are named after what they measure",
     "web/metrics.py": PUBLISHED,
-    "errors/peer.py": PUBLISHED,
+    "errors.py": PUBLISHED,
     "model/document.py": PUBLISHED,
     "model/envelope.py": STORED,
     "model/wires.py": STORED,
@@ -75,6 +75,10 @@ def _told(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node.value
         if isinstance(node, ast.keyword) and node.arg in ("help", "description"):
             yield from (each for each in ast.walk(node.value) if isinstance(each, ast.Constant))
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+            # The help of an option or argument (`cli/options.py`): the last text, after the option itself.
+            said = [each for each in ast.iter_child_nodes(node.slice) if isinstance(each, ast.Constant)]
+            yield from [each for each in said if isinstance(each.value, str)][-1:]
 
 
 def files() -> dict[str, str]:
@@ -93,12 +97,24 @@ def test_exceptions_are_needed(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["x = 'mb'", "x = b'zbus'", "f(MbClient)", "a.danube_admin", "import x.seneca", "ZBUS = 1"]
+    "code",
+    [
+        "x = 'mb'",
+        "x = b'zbus'",
+        "f(MbClient)",
+        "a.danube_admin",
+        "import x.seneca",
+        "ZBUS = 1",
+        "Annotated[str, '--mb', 'x']",
+    ],
 )
 def test_names_are_found(code: str) -> None:
     assert list(named(code))
 
 
-@pytest.mark.parametrize("code", ['"""Of MB."""', "f(help='over zbus')", "number = combined", "x = 'thumb'", "# mb"])
+@pytest.mark.parametrize(
+    "code",
+    ['"""Of MB."""', "f(help='over zbus')", "number = combined", "x = 'thumb'", "# mb", "Annotated[int, '-x', 'zbus']"],
+)
 def test_other_things_are_not(code: str) -> None:
     assert not list(named(code))

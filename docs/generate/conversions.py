@@ -24,7 +24,7 @@ from raceway.broker.topics import Topic
 from raceway.model.envelope import COLUMNS, PUBLISH, Batch, Envelope, Hop, encode_attributes, encode_hops
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
-from raceway.web.topic_rows import shown
+from raceway.web.event_streams import shown
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends

@@ -41,7 +41,7 @@ def errors_page() -> str:
 
 def error_classes(root: Kind) -> list[Kind]:
     """The classes of the tree, in its order."""
-    below = [child for child in root.__subclasses__() if child.__module__.startswith(f"{errors.__name__}.")]
+    below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
     return [root, *(kind for child in below for kind in error_classes(child))]
 
 

@@ -17,12 +17,13 @@ from docs.generate.markdown import cell, page, table
 from raceway import config, wires
 from raceway.cli.bus import URL_VARIABLE
 from raceway.cli.configuration import as_toml
+from raceway.config import reading
 
 
 def settings_page() -> str:
     sections: dict[str, list[tuple[str, ...]]] = {}
     values = config.effective(config.Config(), wires.sections())
-    for key, setting in config.describe(wires.sections()).items():
+    for key, setting in reading.describe(wires.sections()).items():
         description = cell(descriptions(setting.section)[setting.name])
         row = (f"`{setting.name}`", _allowed(setting.kind), f"`{as_toml(values[key])}`", description)
         sections.setdefault(key.rpartition(".")[0], []).append(row)
@@ -40,7 +41,7 @@ def settings_page() -> str:
         *table(
             ["variable", ""],
             [
-                (f"`{config.FILE_VARIABLE}`", "The TOML file, where no `--config` names one."),
+                (f"`{reading.FILE_VARIABLE}`", "The TOML file, where no `--config` names one."),
                 (f"`{URL_VARIABLE}`", "The bus that commands talk to, where no `--url` names one."),
             ],
         ),

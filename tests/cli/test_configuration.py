@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from raceway import config, wires
+from raceway import wires
 from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
+from raceway.config import reading
 from raceway.errors import ConfigError
 from tests.cli.test_certificates import issue
 
@@ -40,7 +41,7 @@ def test_each_value_stands_beside_its_origin(tmp_path: Path, monkeypatch: pytest
     shown = json.loads(run("--config", str(file), "--json").stdout)
     assert shown["broker.drain_s"] == {"value": 9.5, "origin": str(file)}
     assert shown["broker.max_topics"] == {"value": 12, "origin": "environment RACEWAY_BROKER__MAX_TOPICS"}
-    assert set(shown) == set(config.describe(wires.sections()))
+    assert set(shown) == set(reading.describe(wires.sections()))
 
 
 def test_the_table_can_be_narrowed_to_a_section() -> None:
@@ -68,5 +69,5 @@ def test_check_looks_at_the_certificate_too(tmp_path: Path, monkeypatch: pytest.
 def test_an_old_name_of_a_setting_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN", "s3cret")
     done = run("security.admin_token", "--json")
-    assert json.loads(done.stdout)["security.admin_token"]["value"] == config.HIDDEN
+    assert json.loads(done.stdout)["security.admin_token"]["value"] == reading.HIDDEN
     assert done.stderr.startswith("warning: listen.zbus.admin_token is now called security.admin_token (environment ")

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -16,16 +14,19 @@ ROWS = [{"name": "b4", "size": 1200}, {"name": "a1", "size": 7}]
 COLUMNS = {"gate": "name", ">bags": "size", "first": lambda row: row["name"][0]}
 
 
-@dataclass(kw_only=True)
 class Shared(options.Printing):
-    loud: Annotated[bool, typer.Option("--loud", help="In capitals.")] = False
+    loud: Annotated[bool, "--loud, -l", "In capitals."] = False
 
 
 def commands() -> options.Commands:
     group = options.Commands("test", "Commands of this test.")
 
     @group.command()
-    def greet(cli: Shared, name: str, times: int = 1) -> None:
+    def greet(
+        cli: Shared,
+        name: Annotated[str, "Whom to greet.", {"metavar": "WHO"}],
+        times: Annotated[int, "--times N", "How often.", {"min": 1}] = 1,
+    ) -> None:
         """Greet."""
         text = f"hello {name}" * times
         cli.tell({"text": text}, text.upper() if cli.loud else text)
@@ -51,6 +52,13 @@ def leaves(command: Any, path: str = "") -> dict[str, Any]:
 def test_fields_of_a_record_are_options_after_the_command_s_own() -> None:
     found = leaves(get_command(commands()))["greet"]
     assert [parameter.name for parameter in found.params] == ["name", "times", "loud", "as_json"]
+
+
+def test_options_and_arguments_are_declared_as_help_shows_them() -> None:
+    name, times, loud, _ = leaves(get_command(commands()))["greet"].params
+    assert (name.param_type_name, name.metavar, name.help) == ("argument", "WHO", "Whom to greet.")
+    assert (times.opts, times.metavar, times.help, times.type.min) == (["--times"], "N", "How often.", 1)
+    assert (loud.opts, loud.metavar, loud.is_flag) == (["--loud", "-l"], None, True)
 
 
 def test_the_command_is_given_the_record() -> None:

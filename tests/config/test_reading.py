@@ -8,6 +8,7 @@ import pytest
 
 from docs.generate.settings import descriptions
 from raceway import config, wires
+from raceway.config import reading
 from raceway.errors import ConfigError
 from raceway.wires.mb.settings import MbWire
 
@@ -131,13 +132,13 @@ def test_other_addresses_need_tls_or_leave(flags: dict[str, object]) -> None:
 
 
 def test_every_key_is_described_and_shown() -> None:
-    described = config.describe(wires.sections())
+    described = reading.describe(wires.sections())
     assert all(descriptions(setting.section).get(setting.name) for setting in described.values())
     assert set(config.effective(config.Config(), wires.sections())) == set(described) == set(load().origins)
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    for key, setting in config.describe(wires.sections()).items():
+    for key, setting in reading.describe(wires.sections()).items():
         value = setting.default() if callable(setting.default) else setting.default
         if setting.default is msgspec.NODEFAULT or value is msgspec.NODEFAULT:
             value = config.effective(config.Config(), wires.sections())[key]
@@ -145,7 +146,7 @@ def test_defaults_pass_their_own_checks() -> None:
 
 
 def test_secrets_are_known() -> None:
-    assert {key for key, setting in config.describe(wires.sections()).items() if setting.is_secret} == {
+    assert {key for key, setting in reading.describe(wires.sections()).items() if setting.is_secret} == {
         "security.admin_token", "security.token_secret", "listen.zbus.tracker_token", "telemetry.headers",
     }  # fmt: skip
 
@@ -191,8 +192,8 @@ def test_the_present_name_of_a_setting_wins_over_the_old_one(tmp_path: Path) -> 
 
 
 def test_every_renamed_setting_leads_to_one_that_exists() -> None:
-    assert set(config.RENAMED.values()) <= set(config.describe(wires.sections()))
-    assert not set(config.RENAMED) & set(config.describe(wires.sections()))
+    assert set(reading.RENAMED.values()) <= set(reading.describe(wires.sections()))
+    assert not set(reading.RENAMED) & set(reading.describe(wires.sections()))
 
 
 def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
@@ -200,7 +201,7 @@ def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
         load(flags={"security.enabled": True, "security.token_secret": "x" * 31})
     assert load(flags={"security.enabled": True, "security.token_secret": "x" * 32}).config.security.enabled
     shown = config.effective(load(flags={"security.token_secret": "x" * 32}).config, wires.sections())
-    assert shown["security.token_secret"] == config.HIDDEN
+    assert shown["security.token_secret"] == reading.HIDDEN
 
 
 def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
@@ -211,7 +212,7 @@ def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
 def test_headers_for_a_collector_are_secrets_too() -> None:
     settings = load(environment={"RACEWAY_TELEMETRY__HEADERS": '{"x-api-key" = "s3cret"}'})
     assert settings.config.telemetry.headers == {"x-api-key": "s3cret"}
-    assert config.effective(settings.config, wires.sections())["telemetry.headers"] == config.HIDDEN
+    assert config.effective(settings.config, wires.sections())["telemetry.headers"] == reading.HIDDEN
 
 
 def test_a_secret_that_cannot_be_used_is_not_shown_either() -> None:

@@ -16,12 +16,12 @@ from raceway.errors import LockedError, PipelineError, RacewayError
 from raceway.journal.identity import maybe_read_identity, new_identity, write_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.catalogue import segment_path
+from raceway.model.progress import PipelineProgress
 from raceway.pipeline import progress, resetting
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order, check_version
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.notes import Note
-from raceway.pipeline.progress import Progress
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.journals import add, expected_positions, journal
 from tests.pipeline.test_lake import BUCKETED
@@ -35,7 +35,7 @@ def _bronze_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raceway.pipeline.registry.DERIVED", ())
 
 
-def run(spark: SparkSession, folder: Path, *, max_records: int = 400, **parameters: Any) -> Progress:
+def run(spark: SparkSession, folder: Path, *, max_records: int = 400, **parameters: Any) -> PipelineProgress:
     """One run over what is there."""
     return Job(ParquetLake(spark, Folders(folder)), order(max_records, **parameters)).run()
 
@@ -63,7 +63,7 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert (first.state, first.lag, first.batches) == ("stopped", 0, 3)
         assert first.tables[MESSAGES].rows == 1000
         add(rig, 500, 1000)
-        told: list[Progress] = []
+        told: list[PipelineProgress] = []
         Job(ParquetLake(spark, Folders(rig.folder)), order(), lambda now: told.append(copy(now))).run()
         assert held(rig.folder) == expected_positions(rig.folder)
         assert told[0].state == "starting"

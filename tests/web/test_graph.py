@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 
 from raceway.web.app import build_app
-from raceway.web.graph_table import COLUMNS
+from raceway.web.graph import COLUMNS
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask

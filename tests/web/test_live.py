@@ -8,6 +8,7 @@ import pytest
 from raceway.errors import ForbiddenError
 from raceway.web import live as live_module
 from raceway.web.app import build_app
+from raceway.web.health import MAX_WATCHERS
 from raceway.web.live import Live
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
@@ -95,7 +96,7 @@ def test_whoever_may_not_look_any_more_is_told_nothing_more(bench: Bench) -> Non
 
 def test_too_many_watchers_are_refused(bench: Bench) -> None:
     app = build_app(DOOR(bench.broker), ())
-    app.state.live.watchers = live_module.MAX_WATCHERS
+    app.state.live.watchers = MAX_WATCHERS
     answer = ask(app, "/api/live")
     assert (answer.status, answer.json()["error"]["code"]) == (503, "busy")
 

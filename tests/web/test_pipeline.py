@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from starlette.applications import Starlette
 
-from raceway.pipeline.progress import BatchTimes, Progress, TableProgress, write
+from raceway.model.progress import Counted, LastBatch, PipelineProgress
+from raceway.pipeline.progress import write
 from raceway.web.app import build_app
 from raceway.web.pipeline import CELL, shown_cell
 from tests.rigs.delayed_door import DOOR
@@ -68,10 +69,10 @@ def test_a_number_that_no_process_can_have_does_not_run(app: Starlette, tmp_path
 
 
 def test_everything_that_the_pipeline_writes_is_told(app: Starlette, tmp_path: Path) -> None:
-    last = BatchTimes(number=2, first=3, last=6, rows=4, bytes=9, seconds=0.5, steps={"read": 0.1})
-    told = Progress(
+    last = LastBatch(number=2, first=3, last=6, rows=4, bytes=9, seconds=0.5, steps={"read": 0.1})
+    told = PipelineProgress(
         pid=os.getpid(), state="idle", position=7, committed=6, batches=2, rows=7, last_batch=last,
-        tables={"gold.stats": TableProgress(rows=2, parts=1)}, error="none",
+        tables={"gold.stats": Counted(rows=2, parts=1)}, error="none",
     )  # fmt: skip
     write(told, tmp_path / "pipeline" / "progress.json")
     assert ask(app, "/api/pipeline").json()["progress"] == msgspec.to_builtins(told)

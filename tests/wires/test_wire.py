@@ -11,6 +11,7 @@ import pytest
 from raceway import config
 from raceway.cli.options import Commands
 from raceway.cli.talk import Talk
+from raceway.config import reading
 from raceway.net.client.client import Client
 from raceway.wires import WIRES, schemes, sections, wire_of
 from raceway.wires.server import WireServer
@@ -31,7 +32,7 @@ def test_everything_that_a_record_names_is_there(wire: Wire) -> None:
 
 @EACH
 def test_ports_have_settings_of_their_own(wire: Wire) -> None:
-    keys = config.describe(sections())
+    keys = reading.describe(sections())
     for port in wire.ports:
         assert isinstance(keys[f"listen.{wire.name}.{port.setting}"].default, int)
         assert not port.needs or f"listen.{wire.name}.{port.needs}" in keys

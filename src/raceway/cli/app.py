@@ -36,26 +36,14 @@ app = options.Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(up)
-app.command()(serve)
-for wire in WIRES:
-    for name in wire.commands:
-        command = load(name)
-        if isinstance(command, options.Commands):
-            app.add_typer(command)
-        else:
-            app.command()(command)
-app.command()(pub)
-app.command()(sub)
-app.command()(request)
-app.command()(topics)
-app.command()(trace)
-app.command()(replay)
-app.add_typer(subscription_app)
-app.add_typer(schema_app)
-app.add_typer(rejected_app)
-app.add_typer(journal_app)
-app.add_typer(pipeline_app)
+of_wires = [load(name) for wire in WIRES for name in wire.commands]
+of_topics = [pub, sub, request, topics, trace, replay]
+groups = [subscription_app, schema_app, rejected_app, journal_app, pipeline_app]
+for command in [up, serve, *of_wires, *of_topics, *groups]:
+    if isinstance(command, options.Commands):
+        app.add_typer(command)
+    else:
+        app.command()(command)
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)
@@ -82,9 +70,7 @@ def version(cli: options.Printing) -> None:
     """Print the versions of Raceway and Python."""
     import platform
 
-    if cli.as_json:
-        output.print_json({"raceway": __version__, "python": platform.python_version()})
-    else:
+    if not cli.prints_json({"raceway": __version__, "python": platform.python_version()}):
         print(f"raceway {__version__} (Python {platform.python_version()})")
 
 

@@ -11,19 +11,18 @@ import typer
 
 import raceway
 from raceway.cli import output
-from raceway.cli.output import ExitCode
 
 
 def bench(
     context: typer.Context,
     script: Annotated[
         Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"],
-        typer.Argument(help="Benchmark to run: bench/SCRIPT.py."),
+        "Benchmark to run: bench/SCRIPT.py.",
     ] = "path",
 ) -> None:
     """Run a benchmark; only in a checkout. Further options are passed to the script."""
     checkout = Path(raceway.__file__).parents[2]
     if not (checkout / "bench" / f"{script}.py").exists():
-        output.fail(f"there is no bench/{script}.py beside this package: run it in a checkout", ExitCode.USAGE)
+        output.misuse(f"there is no bench/{script}.py beside this package: run it in a checkout")
     command = [sys.executable, "-m", f"bench.{script}", *context.args]
     raise typer.Exit(subprocess.run(command, cwd=checkout, check=False).returncode)  # noqa: S603 - our own program

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from raceway import config, wires
-from raceway.cli.output import ExitCode, fail
+from raceway.cli.output import ExitCode, fail, misuse
 from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
 from raceway.server.running import maybe_running
 
@@ -57,7 +57,7 @@ def console_url(url: str | None, data: Path | None) -> str:
             fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
         return running.urls["console"]
     if not url.startswith("http://"):
-        fail("this command needs the console port: --url http://HOST:PORT", ExitCode.USAGE)
+        misuse("this command needs the console port: --url http://HOST:PORT")
     return url.rstrip("/")
 
 
@@ -106,17 +106,15 @@ def read_metrics(url: str) -> dict[str, float]:
 def blocked_subscriptions(url: str) -> Iterator[str]:
     """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
     for row in list_all(url, "/api/subscriptions/named", "subscriptions"):
-        if row["blocked_at"] is not None:
-            yield _blocked(row["topic"], row["name"], row["blocked_at"], row["blocked_by"])
-
-
-def _blocked(topic: str, name: str, offset: int, reason: str) -> str:
-    why = f" ({reason})" if reason else ""
-    return (
-        f"subscription {name} of {topic} is blocked by the message at offset {offset}, which failed too often{why}: "
-        f"`raceway replay {topic} {name} --from {offset + 1}` skips it, "
-        f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` copies it"
-    )
+        topic, name, offset = row["topic"], row["name"], row["blocked_at"]
+        if offset is not None:
+            why = f" ({row['blocked_by']})" if row["blocked_by"] else ""
+            yield (
+                f"subscription {name} of {topic} is blocked by the message at offset {offset}, which failed too "
+                f"often{why}: `raceway replay {topic} {name} --from {offset + 1}` skips it, "
+                f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` "
+                "copies it"
+            )
 
 
 def open_journal(folder: Path) -> Reader:

@@ -6,22 +6,16 @@ import json
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from raceway import config, wires
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 
 
 def show_config(
     cli: options.Printing,
-    section: Annotated[
-        str, typer.Argument(help="Show only settings that begin with this prefix, for example `journal`.")
-    ] = "",
+    section: Annotated[str, "Show only settings that begin with this prefix, for example `journal`."] = "",
     config_file: options.ConfigFile = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check that the settings are valid, including TLS files.")
-    ] = False,
+    check: Annotated[bool, "--check", "Only check that the settings are valid, including TLS files."] = False,
 ) -> None:
     """Show every setting with its value and its origin: default, file or environment."""
     settings = config.load(config_file, sections=wires.sections())
@@ -37,7 +31,7 @@ def show_config(
         if key.startswith(section)
     }
     if not values:
-        output.fail(f"no setting begins with {section!r}; `raceway config` lists all", ExitCode.USAGE)
+        output.misuse(f"no setting begins with {section!r}; `raceway config` lists all")
     rows = {key: {"value": value, "origin": settings.origins[key]} for key, value in values.items()}
     columns = {
         "key": lambda row: row[0], "value": lambda row: as_toml(row[1]["value"]), "origin": lambda row: row[1]["origin"]

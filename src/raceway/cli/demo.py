@@ -20,11 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
-import typer
-
 from raceway import config
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import UnavailableError
 from raceway.server.child_bus import ChildBus, child_bus
 
@@ -41,15 +38,10 @@ LOOK_S = 0.2
 def demo(
     cli: options.Printing,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Folder for the data. Default: a temporary one, removed at the end."
-        ),
+        Path | None, "--data DIR", "Folder for the data. Default: a temporary one, removed at the end."
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the bus and its console running until Ctrl-C, and keep the folder.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the random choices: the same seed sends the same messages.")] = 1,
+    keep: Annotated[bool, "--keep", "Keep the bus and its console running until Ctrl-C, and keep the folder."] = False,
+    seed: Annotated[int, "--seed", "Seed of the random choices: the same seed sends the same messages."] = 1,
 ) -> None:
     """Play an airport's morning over all four wires, compute tables of it with Spark, and print a report.
 
@@ -60,7 +52,7 @@ def demo(
     check_installed()
     check_java()
     if data is not None and data.is_dir() and any(data.iterdir()):
-        output.fail(f"{data} is not empty: name an empty or new folder", ExitCode.USAGE)
+        output.misuse(f"{data} is not empty: name an empty or new folder")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))

@@ -6,19 +6,19 @@ Topics, ids and payloads are untrusted, and are shown on a terminal: all of them
 
 from __future__ import annotations
 
-import enum
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode, fail, note, print_json, print_table
+from raceway.cli.output import misuse, note, print_json, print_rows, print_table
 from raceway.model.text import printable, shortened
 from raceway.server.running import maybe_running
 
@@ -35,17 +35,13 @@ TABLE_ROWS = 50
 PAYLOAD_LINES = 100
 HEX_WIDTH = 16
 
+Format = Literal["json", "table", "parquet"]
+
 LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
 
 journal_app = options.Commands(
     "journal", "Inspect the journal's files: show what they contain, verify them, dump rows."
 )
-
-
-class Format(enum.StrEnum):
-    JSON = "json"
-    TABLE = "table"
-    PARQUET = "parquet"
 
 
 # ---- info -----------------------------------------------------------------------------------------------------------
@@ -54,7 +50,7 @@ class Format(enum.StrEnum):
 @journal_app.command()
 def info(
     cli: options.OnFolder,
-    top: Annotated[int, typer.Option(help="Number of topics to list, those with most rows first.", min=0)] = 20,
+    top: Annotated[int, "--top", "Number of topics to list, those with most rows first.", {"min": 0}] = 20,
 ) -> None:
     """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
     from raceway.journal.query.inspect import survey
@@ -63,9 +59,7 @@ def info(
     found = survey(cli.folder, top)
     running = maybe_running(cli.folder)
     pid = running.pid if running else None
-    if cli.as_json:
-        print_json(msgspec.to_builtins(found) | {"pid": pid})
-    else:
+    if not cli.prints_json(msgspec.to_builtins(found) | {"pid": pid}):
         _print_survey(found, pid)
 
 
@@ -81,11 +75,11 @@ def _print_survey(found: Survey, pid: int | None) -> None:
         ("topics", f"{found.topic_count:,}"),
     ]
     print_table("", ["", "journal"], facts)
-    _print_segments(found)
+    print_rows("Segments", found.segments, SEGMENT_COLUMNS)
     if found.topics:
         more = f" ({len(found.topics)} of {found.topic_count:,})" if len(found.topics) < found.topic_count else ""
-        rows = [(topic.topic, topic.next - topic.first, topic.first, topic.next) for topic in found.topics]
-        print_table(f"Topics{more}", ["topic", ">rows", ">first offset", ">next offset"], rows)
+        columns = {"topic": "topic", ">rows": lambda row: row.next - row.first}
+        print_rows(f"Topics{more}", found.topics, columns | {">first offset": "first", ">next offset": "next"})
     for snapshot in found.snapshots:
         sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
         text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
@@ -93,28 +87,10 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     _print_damage(found.damage)
 
 
-def _print_segments(found: Survey) -> None:
-    rows = [
-        (
-            segment.file,
-            segment.kind + (", blocks kept" if segment.has_blocks else ""),
-            segment.first,
-            segment.last,
-            segment.rows,
-            _size(segment.bytes),
-            _time(segment.oldest_us),
-            _time(segment.newest_us),
-        )
-        for segment in found.segments
-    ]
-    columns = ["file", "kind", ">first", ">last", ">rows", ">size", "oldest row", "newest row"]
-    print_table("Segments", columns, rows)
-
-
-def _print_damage(damage: Iterable[Any]) -> None:
-    rows = [(each.kind, each.file, _positions(each.first, each.last), each.rows, each.reason) for each in damage]
-    if rows:
-        print_table("Damage", ["what", "file", "positions", ">rows", "reason"], rows)
+def _print_damage(damage: Sequence[Any]) -> None:
+    columns = {"what": "kind", "file": "file", "positions": _positions, ">rows": "rows", "reason": "reason"}
+    if damage:
+        print_rows("Damage", damage, columns)
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
@@ -123,9 +99,7 @@ def _print_damage(damage: Iterable[Any]) -> None:
 @journal_app.command()
 def verify(
     cli: options.OnFolder,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Write repaired bytes back. Only while no bus uses the folder.")
-    ] = False,
+    repair: Annotated[bool, "--repair", "Write repaired bytes back. Only while no bus uses the folder."] = False,
 ) -> None:
     """Verify every checksum of every file and the position of every row.
 
@@ -140,23 +114,22 @@ def verify(
     with output.progress("checking", folder_size(cli.folder)) as bar:
         task = bar.task_ids[0]
         verdict = verify_folder(cli.folder, repair=repair, advance=lambda size: bar.advance(task, size))
-    if cli.as_json:
-        print_json(msgspec.to_builtins(verdict) | {"status": verdict.status, "lost_rows": verdict.lost_rows})
-    else:
+    facts = {"status": verdict.status, "lost_rows": verdict.lost_rows}
+    if not cli.prints_json(msgspec.to_builtins(verdict) | facts):
         _print_verdict(verdict, repair)
     if verdict.status != "good":
-        raise typer.Exit(LOST if verdict.status == "lost" else ExitCode.FAILED)
+        raise typer.Exit(LOST if verdict.status == "lost" else output.ExitCode.FAILED)
 
 
 def _print_verdict(verdict: Verdict, repair: bool) -> None:
     marks = {"good": "good", "repaired": "mended", "lost": "DAMAGED"}
-    rows = [(each.file, each.kind, each.rows, _size(each.bytes), marks[each.status]) for each in verdict.files]
-    print_table("Files", ["file", "kind", ">rows", ">size", ""], rows)
+    columns = {"file": "file", "kind": "kind", ">rows": "rows", ">size": lambda row: _size(row.bytes)}
+    print_rows("Files", verdict.files, columns | {"": lambda row: marks[row.status]})
     _print_damage(verdict.damage)
     for problem in verdict.problems:
         print(f"contradiction: {printable(problem)}")
     for lost in verdict.lost:
-        print(f"lost: positions {_positions(lost.first, lost.last)}: {printable(lost.reason)}")
+        print(f"lost: positions {_positions(lost)}: {printable(lost.reason)}")
     summary = f"{verdict.rows:,} rows in {verdict.topics:,} topics, {_size(verdict.bytes)}, {verdict.seconds:.1f} s"
     print(f"{summary}: {_judgement(verdict, repair)}")
 
@@ -178,45 +151,36 @@ def _judgement(verdict: Verdict, repair: bool) -> str:
 def dump(
     cli: options.OnFolder,
     start: Annotated[
-        int | None, typer.Option("--from", help="First position. Default: the oldest one that was not deleted.", min=0)
+        int | None, "--from", "First position. Default: the oldest one that was not deleted.", {"min": 0}
     ] = None,
-    stop: Annotated[
-        int | None, typer.Option("--to", help="First position to leave out. Default: all committed rows.", min=0)
-    ] = None,
-    topic: Annotated[str | None, typer.Option(help="Only rows of this topic; + and # are wildcards.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Maximum number of rows.", min=1)] = None,
-    form: Annotated[
-        Format, typer.Option("--format", help="JSON lines, a table for the screen, or a Parquet file.")
-    ] = Format.JSON,
-    target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of the screen.")
-    ] = None,
+    stop: Annotated[int | None, "--to", "First position to leave out. Default: all committed rows.", {"min": 0}] = None,
+    topic: Annotated[str | None, "--topic", "Only rows of this topic; + and # are wildcards."] = None,
+    limit: Annotated[int | None, "--limit", "Maximum number of rows.", {"min": 1}] = None,
+    form: Annotated[Format, "--format", "JSON lines, a table for the screen, or a Parquet file."] = "json",
+    target: Annotated[Path | None, "--output, -o FILE", "Write to a new file instead of the screen."] = None,
 ) -> None:
     """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
     from raceway.journal.query.inspect import select_rows
 
-    form = Format.JSON if cli.as_json else form
-    if form is Format.PARQUET and target is None:
-        fail("--format parquet needs --output FILE", ExitCode.USAGE)
+    form = "json" if cli.as_json else form
+    if form == "parquet" and target is None:
+        misuse("--format parquet needs --output FILE")
     if target is not None and target.exists():
-        fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
+        misuse(f"{target} exists already: remove it or choose another name")
     os.nice(19)
     reader = bus.open_journal(cli.folder)
-    if form is Format.TABLE and limit is None:
+    if form == "table" and limit is None:
         limit = TABLE_ROWS
     first = reader.first_position() if start is None else start
     last = min(reader.committed() + 1, reader.committed() + 1 if stop is None else stop)
     rows = select_rows(reader, first, last, topic, limit)
-    if form is Format.TABLE:
+    if form == "table":
         _print_rows(rows, target, limit or TABLE_ROWS)
-        _tell_damage(reader)
-        return
-    with output.progress("rows", max(0, last - first)) as bar:
-        count = _write_rows(
-            rows, form, target, lambda position: bar.update(bar.task_ids[0], completed=position - first)
-        )
-    if target is not None:
-        note(f"{count:,} rows written to {target}")
+    else:
+        with output.progress("rows", max(0, last - first)) as bar:
+            count = _write_rows(rows, form, target, lambda at: bar.update(bar.task_ids[0], completed=at - first))
+        if target is not None:
+            note(f"{count:,} rows written to {target}")
     _tell_damage(reader)
 
 
@@ -226,69 +190,54 @@ def _tell_damage(reader: Reader) -> None:
         note(f"{damage.kind}{rows}: {damage.file}: {damage.reason}")
 
 
-def _write_rows(rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Any) -> int:
-    if form is Format.PARQUET:
-        assert target is not None
-        return _write_parquet(rows, target, reached)
+def _write_rows(
+    rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Callable[[int], None]
+) -> int:
+    count = 0
+    with _parquet(target) if form == "parquet" else _json_lines(target) as write:
+        for batch in rows:
+            if batch.num_rows:
+                write(batch)
+                reached(batch.column("sequence")[-1].as_py())
+            count += batch.num_rows
+    return count
+
+
+@contextmanager
+def _json_lines(target: Path | None) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows as JSON, to a new file or the screen."""
     from raceway.journal.query.inspect import document
 
-    count = 0
-    file = target.open("x", encoding="utf-8") if target is not None else None
-    try:
-        for batch in rows:
+    with nullcontext() if target is None else target.open("x", encoding="utf-8") as file:
+
+        def write(batch: pa.RecordBatch) -> None:
             for row in batch.to_pylist():
                 if file is None:
                     print_json(document(row))
                 else:
                     file.write(json.dumps(document(row), separators=(",", ":")) + "\n")
-            count += batch.num_rows
-            _tell(batch, reached)
-    finally:
-        if file is not None:
-            file.close()
-    return count
+
+        yield write
 
 
-def _write_parquet(rows: Iterable[pa.RecordBatch], target: Path, reached: Any) -> int:
+@contextmanager
+def _parquet(target: Path | None) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows to a Parquet file."""
     import pyarrow.parquet as pq
 
     from raceway.journal.format import SCHEMA
 
-    count = 0
     with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
-        for batch in rows:
-            if batch.num_rows:
-                writer.write_batch(batch)
-            count += batch.num_rows
-            _tell(batch, reached)
-    return count
-
-
-def _tell(batch: pa.RecordBatch, reached: Any) -> None:
-    if batch.num_rows:
-        reached(batch.column("sequence")[-1].as_py())
+        yield writer.write_batch
 
 
 def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: int) -> None:
     if target is not None:
-        fail("a table goes to the screen: use --format json or --format parquet with --output", ExitCode.USAGE)
-    rows = [
-        (
-            row["sequence"],
-            row["topic"],
-            row["offset"],
-            _time(row["time_us"]),
-            row["wire"],
-            row["kind"],
-            shortened(row["message_id"] or "", 36),
-            shortened(row["payload"] or b"", 80),
-        )
-        for batch in batches
-        for row in batch.to_pylist()
-    ]
-    print_table("", [">position", "topic", ">offset", "time", "wire", "kind", "id", "payload"], rows)
+        misuse("a table goes to the screen: use --format json or --format parquet with --output")
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    print_rows("", rows, ROW_COLUMNS)
     if len(rows) == limit:
-        note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1][0]}")
+        note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1]['sequence']}")
 
 
 # ---- read -----------------------------------------------------------------------------------------------------------
@@ -297,23 +246,21 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
 @journal_app.command()
 def read(
     cli: options.OnFolder,
-    position: Annotated[int | None, typer.Argument(help="Position of the row.", min=0)] = None,
-    topic: Annotated[str | None, typer.Option(help="Topic of the row. Without --offset: its newest row.")] = None,
-    offset: Annotated[int | None, typer.Option(help="Offset of the row within --topic.", min=0)] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show the whole payload.")] = False,
+    position: Annotated[int | None, "Position of the row.", {"min": 0}] = None,
+    topic: Annotated[str | None, "--topic", "Topic of the row. Without --offset: its newest row."] = None,
+    offset: Annotated[int | None, "--offset", "Offset of the row within --topic.", {"min": 0}] = None,
+    full: Annotated[bool, "--full", "Show the whole payload."] = False,
 ) -> None:
     """Show one row with its payload, by position or by topic and offset."""
     from raceway.journal.query.inspect import document, row_at, row_of_topic
 
     if (position is None) == (topic is None):
-        fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
+        misuse("name a row: a position, or --topic NAME (and --offset NUMBER)")
     if offset is not None and topic is None:
-        fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
+        misuse("--offset counts within a topic: add --topic NAME")
     reader = bus.open_journal(cli.folder)
     row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
-    if cli.as_json:
-        print_json(document(row))
-    else:
+    if not cli.prints_json(document(row)):
         _print_row(row, full)
 
 
@@ -361,7 +308,8 @@ def _hex_lines(payload: bytes) -> list[str]:
 # ---- shared ---------------------------------------------------------------------------------------------------------
 
 
-def _positions(first: int, last: int) -> str:
+def _positions(found: Any) -> str:
+    first, last = found.first, found.last
     if first < 0 or last < first:
         return ""
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
@@ -377,3 +325,25 @@ def _size(size: int) -> str:
 
 def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z" if time_us else "–"
+
+
+SEGMENT_COLUMNS = {
+    "file": "file",
+    "kind": lambda row: row.kind + (", blocks kept" if row.has_blocks else ""),
+    ">first": "first",
+    ">last": "last",
+    ">rows": "rows",
+    ">size": lambda row: _size(row.bytes),
+    "oldest row": lambda row: _time(row.oldest_us),
+    "newest row": lambda row: _time(row.newest_us),
+}
+ROW_COLUMNS = {
+    ">position": "sequence",
+    "topic": "topic",
+    ">offset": "offset",
+    "time": lambda row: _time(row["time_us"]),
+    "wire": "wire",
+    "kind": "kind",
+    "id": lambda row: shortened(row["message_id"] or "", 36),
+    "payload": lambda row: shortened(row["payload"] or b"", 80),
+}

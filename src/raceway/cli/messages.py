@@ -6,15 +6,11 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode
 from raceway.cli.talk import Sending, Wanted, talk_of
 from raceway.errors import RemoteError
 from raceway.model.text import printable
@@ -27,24 +23,21 @@ NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two updates of the progress bar: about 10 ms.
 CHUNK = 4096
 
-Topic = Annotated[str, typer.Argument(help="Topic; over zbus a queue, over Seneca a pattern.")]
-Payload = Annotated[str | None, typer.Argument(help="Payload. Default, or `-`: standard input.")]
-PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the payload from a file.")]
-Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the payload's format (MB).")]
+Topic = Annotated[str, "Topic; over zbus a queue, over Seneca a pattern."]
+Payload = Annotated[str | None, "Payload. Default, or `-`: standard input."]
+PayloadFile = Annotated[Path | None, "--file FILE", "Read the payload from a file."]
+Version = Annotated[str, "--version X.Y.Z", "Version of the payload's format (MB)."]
 
 
-@dataclass(kw_only=True)
 class ClientOptions(options.OverWire):
     """Options of a client of a wire."""
 
-    ca_file: Annotated[
-        str | None,
-        typer.Option("--ca-file", metavar="FILE", help="PEM file of trusted certificates, instead of the system's."),
-    ] = None
-    cert_file: Annotated[
-        str | None,
-        typer.Option("--cert-file", metavar="FILE", help="PEM file with the client's certificate and private key."),
-    ] = None
+    ca_file: Annotated[str | None, "--ca-file FILE", "PEM file of trusted certificates, instead of the system's."] = (
+        None
+    )
+    cert_file: Annotated[str | None, "--cert-file FILE", "PEM file with the client's certificate and private key."] = (
+        None
+    )
 
     def connect(self, address: str, *, reconnect: bool = False) -> Any:
         from raceway.client import connect
@@ -62,17 +55,12 @@ def pub(
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Publish each line of the input as a message.")] = False,
-    count: Annotated[int, typer.Option(min=1, help="Publish the input this many times.")] = 1,
-    no_ack: Annotated[bool, typer.Option("--no-ack", help="Do not wait until the bus has stored the message.")] = False,
+    lines: Annotated[bool, "--lines", "Publish each line of the input as a message."] = False,
+    count: Annotated[int, "--count", "Publish the input this many times.", {"min": 1}] = 1,
+    no_ack: Annotated[bool, "--no-ack", "Do not wait until the bus has stored the message."] = False,
     version: Version = "1.0.0",
-    subject: Annotated[
-        str | None, typer.Option("--subject", metavar="TOPIC", help="zbus: topic within a publish/subscribe queue.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="KEY", help="Danube: routing key; messages with the same key stay in order."),
-    ] = None,
+    subject: Annotated[str | None, "--subject TOPIC", "zbus: topic within a publish/subscribe queue."] = None,
+    key: Annotated[str | None, "--key KEY", "Danube: routing key; messages with the same key stay in order."] = None,
 ) -> None:
     """Publish one message or many. Returns when the bus has stored them on disk.
 
@@ -124,13 +112,13 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
 def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
     if payload is not None and payload != "-":
         if file is not None:
-            output.fail("give the payload on the command line or with --file, not both", ExitCode.USAGE)
+            output.misuse("give the payload on the command line or with --file, not both")
         content = payload.encode("utf-8", "surrogateescape")
     elif file is not None:
         try:
             content = file.read_bytes()
         except OSError as error:
-            output.fail(f"--file {file}: {error.strerror}", ExitCode.USAGE)
+            output.misuse(f"--file {file}: {error.strerror}")
     else:
         content = sys.stdin.buffer.read()
     if lines:
@@ -145,21 +133,16 @@ def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Itera
 def sub(
     cli: ClientOptions,
     patterns: Annotated[
-        list[str],
-        typer.Argument(
-            help="Topics or patterns: `flight.+.gate`, `baggage.#`; over zbus one queue, over Danube one topic."
-        ),
+        list[str], "Topics or patterns: `flight.+.gate`, `baggage.#`; over zbus one queue, over Danube one topic."
     ],
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this many seconds.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Write only the payloads, unchanged; not to a terminal.")] = False,
+    count: Annotated[int | None, "--count N", "Stop after N messages.", {"min": 1}] = None,
+    timeout: Annotated[float | None, "--timeout SECONDS", "Stop after this many seconds."] = None,
+    raw: Annotated[bool, "--raw", "Write only the payloads, unchanged; not to a terminal."] = False,
     subjects: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="TOPIC", help="zbus: topic of a publish/subscribe queue. Default: all."),
+        list[str] | None, "--subject TOPIC", "zbus: topic of a publish/subscribe queue. Default: all."
     ] = None,
     subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", metavar="NAME", help="Danube: durable subscription. Default: a temporary one."),
+        str | None, "--subscription NAME", "Danube: durable subscription. Default: a temporary one."
     ] = None,
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
@@ -170,7 +153,7 @@ def sub(
     and several commands share the messages.
     """
     if raw and sys.stdout.isatty():
-        output.fail("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe", ExitCode.USAGE)
+        output.misuse("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe")
     show = _show_raw if raw else _show_json if cli.as_json else _show_line
 
     async def receive() -> int:
@@ -183,7 +166,7 @@ def sub(
 
     came = asyncio.run(receive())
     if count is not None and came < count:
-        output.fail(f"{came} of {count} messages arrived within {timeout} s", ExitCode.TIMEOUT)
+        output.fail(f"{came} of {count} messages arrived within {timeout} s", output.ExitCode.TIMEOUT)
 
 
 def _show_line(message: Message) -> None:
@@ -208,9 +191,7 @@ def request(
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
-    timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", metavar="MS", help="Timeout of the request. Default: that of the bus.")
-    ] = None,
+    timeout_ms: Annotated[int | None, "--timeout-ms MS", "Timeout of the request. Default: that of the bus."] = None,
     version: Version = "1.0.0",
 ) -> None:
     """Send a request and print the answer.
@@ -230,10 +211,8 @@ def request(
 
     began = time.monotonic()
     answer = asyncio.run(ask())
-    if cli.as_json:
-        elapsed_ms = round((time.monotonic() - began) * 1000, 3)
-        output.print_json({"topic": topic, "answer": answer, "elapsed_ms": elapsed_ms})
-    else:
+    elapsed_ms = round((time.monotonic() - began) * 1000, 3)
+    if not cli.prints_json({"topic": topic, "answer": answer, "elapsed_ms": elapsed_ms}):
         print(printable(answer))
 
 

@@ -2,6 +2,12 @@
 
 A command takes them as one parameter, an `OptionRecord`, in place of a parameter for each option. A group of commands
 (`Commands`) shows the fields of the record as options, after the command's own.
+
+Parameters and fields are declared as help pages show them; a mapping at the end has further arguments for typer:
+
+    target: Annotated[Path | None, "--output, -o FILE", "Write to a new file."]     an option and its help
+    topic: Annotated[str, "Name of the topic."]                                     an argument and its help
+    limit: Annotated[int, "--limit N", "Maximum number of rows.", {"min": 1}]
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -19,50 +25,31 @@ from raceway.cli import bus, output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document per line.")]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Data folder. Default: the setting journal.folder.")
-]
+Json = Annotated[bool, "--json", "Print JSON, one document per line."]
+Data = Annotated[Path | None, "--data DIR", "Data folder. Default: the setting journal.folder."]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="Settings file (TOML). Default: the file named by RACEWAY_CONFIG, if set."
-    ),
+    Path | None, "--config FILE", "Settings file (TOML). Default: the file named by RACEWAY_CONFIG, if set."
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help=(
-            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, seneca, seneca+tcp, and "
-            "zbus+track for a tracker. Default: RACEWAY_URL, else the bus that runs on the data folder."
-        ),
-    ),
+    "--url URL",
+    "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, seneca, seneca+tcp, and "
+    "zbus+track for a tracker. Default: RACEWAY_URL, else the bus that runs on the data folder.",
 ]
 ConsoleUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url", metavar="URL", help="Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
-    ),
+    str | None, "--url URL", "Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
 ]
 Token = Annotated[
     str,
-    typer.Option(
-        "--token",
-        metavar="TOKEN",
-        help="Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's "
-        "(security.admin_token).",
-    ),
+    "--token TOKEN",
+    "Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's "
+    "(security.admin_token).",
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Yes = Annotated[bool, "--yes", "Do not ask for confirmation."]
 Start = Annotated[
     str,
-    typer.Option(
-        "--start",
-        metavar="PLACE",
-        help="Where in its topic a new one begins: first, last, an offset, or a time such as 2026-01-31T12:00:00Z.",
-    ),
+    "--start PLACE",
+    "Where in its topic a new one begins: first, last, an offset, or a time such as 2026-01-31T12:00:00Z.",
 ]
 
 
@@ -72,20 +59,28 @@ def _warn_of_admin_token(value: str) -> str:
     return value
 
 
+@dataclass_transform(kw_only_default=True)
 class OptionRecord:
-    """Base of the records whose fields are options."""
+    """Base of the records whose fields are options: of dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
 
-@dataclass(kw_only=True)
 class Printing(OptionRecord):
     """`--json`, and the ways to print a result that obey it."""
 
     as_json: Json = False
 
-    def tell(self, document: Any, *notes: str) -> None:
-        """Print a document as JSON; without `--json` print the notes instead, on standard error."""
+    def prints_json(self, document: Any) -> bool:
+        """Print a document with `--json`; return whether it was printed."""
         if self.as_json:
             output.print_json(document)
+        return self.as_json
+
+    def tell(self, document: Any, *notes: str) -> None:
+        """Print a document as JSON; without `--json` print the notes instead, on standard error."""
+        self.prints_json(document)
         self.note(*notes)
 
     def note(self, *notes: str) -> None:
@@ -104,20 +99,17 @@ class Printing(OptionRecord):
     ) -> None:
         """Print rows as a table, or as JSON: as one document, or one for each row (`lines`).
 
-        `columns` maps the heading of a column (see `print_table`) to a key of the rows or a function of a row.
-        `document` replaces the rows in JSON.
+        `columns` are those of `print_rows`. `document` replaces the rows in JSON.
         """
         rows = list(rows)
         if not self.as_json:
-            cells = [[_value(row, wanted) for wanted in columns.values()] for row in rows]
-            output.print_table(title, list(columns), cells)
+            output.print_rows(title, rows, columns)
             return
         rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
         for each in rows if lines else [rows if document is None else document]:
             output.print_json(each)
 
 
-@dataclass(kw_only=True)
 class OnFolder(Printing):
     """`--data`: the folder of a bus, whether it runs or not."""
 
@@ -128,14 +120,12 @@ class OnFolder(Printing):
         return bus.data_folder(self.data)
 
 
-@dataclass(kw_only=True)
 class WithSettings(OnFolder):
     """`--config`: the settings of a bus."""
 
     config_file: ConfigFile = None
 
 
-@dataclass(kw_only=True)
 class Authorized(OnFolder):
     """`--token`: what the bus may ask for."""
 
@@ -149,7 +139,6 @@ class Authorized(OnFolder):
         return self.admin_token or self.token
 
 
-@dataclass(kw_only=True)
 class OverWire(Authorized):
     """`--url` of one of the wires."""
 
@@ -160,7 +149,6 @@ class OverWire(Authorized):
         return bus.find_url(self.url, self.data, port)
 
 
-@dataclass(kw_only=True)
 class OverConsole(Authorized):
     """`--url` of the console port."""
 
@@ -197,7 +185,7 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     hints = get_type_hints(function, include_extras=True)
     records = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, OptionRecord)}
     own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_declared(hints[name]))
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in records
     ]
@@ -222,11 +210,19 @@ def _fields(record: type[OptionRecord]) -> Iterator[inspect.Parameter]:
     for base in record.__mro__:
         for name in inspect.get_annotations(base):
             yield inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=getattr(base, name), annotation=hints[name]
+                name, inspect.Parameter.KEYWORD_ONLY, default=getattr(base, name), annotation=_declared(hints[name])
             )
 
 
-def _value(row: Any, wanted: Any) -> Any:
-    if callable(wanted):
-        return wanted(row)
-    return row[wanted] if isinstance(row, dict) else getattr(row, wanted)
+def _declared(hint: Any) -> Any:
+    """The type of a parameter as typer should see it: with its option or argument."""
+    kind, *said = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    more = said.pop() if said and isinstance(said[-1], dict) else {}
+    match said:
+        case [str(text)]:
+            return Annotated[kind, typer.Argument(help=text, **more)]
+        case [str(spelled), str(text)]:
+            *names, last = spelled.split(", ")
+            name, _, metavar = last.partition(" ")
+            return Annotated[kind, typer.Option(*names, name, metavar=metavar or None, help=text, **more)]
+    return hint

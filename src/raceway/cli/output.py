@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -47,25 +47,18 @@ EXIT_CODE_MEANINGS = {
     ExitCode.ERROR_ANSWER: "the service answered with an error",
 }
 
-# Codes of MB with which the bus answers in place of a service: no service, or no answer in time.
-REPORTED_EXIT_CODES = {
-    "TIMEOUT": ExitCode.TIMEOUT,
-    "NO_ROUTE_FOUND": ExitCode.FAILED,
-    "SERVICE_UNAVAILABLE": ExitCode.FAILED,
-    # Statuses of zbus: no such queue, wrong token, unavailable, no answer.
-    "404": ExitCode.FAILED,
-    "403": ExitCode.FAILED,
-    "400": ExitCode.FAILED,
-    "409": ExitCode.FAILED,
-    "503": ExitCode.FAILED,
-    "504": ExitCode.TIMEOUT,
-    # Codes of Seneca.
-    "act_not_found": ExitCode.FAILED,
-    "action_timeout": ExitCode.TIMEOUT,
-    "forbidden": ExitCode.FAILED,
-    "invalid_message": ExitCode.FAILED,
-    "overloaded": ExitCode.FAILED,
-    "too_large": ExitCode.FAILED,
+# With these the bus answers in place of a service: codes of MB; statuses of zbus (no such queue, wrong token, invalid,
+# conflict, unavailable); codes of Seneca.
+REFUSED_CODES = ("NO_ROUTE_FOUND", "SERVICE_UNAVAILABLE")
+REFUSED_STATUSES = ("404", "403", "400", "409", "503")
+REFUSED_ACTIONS = ("act_not_found", "forbidden", "invalid_message", "overloaded", "too_large")
+REFUSALS = (*REFUSED_CODES, *REFUSED_STATUSES, *REFUSED_ACTIONS)
+UNANSWERED = ("TIMEOUT", "504", "action_timeout")
+# Code of an error to the status of a command that it ends, for the error and the classes below it.
+STATUSES = {
+    ConfigError.code: ExitCode.USAGE,
+    ConnectionLostError.code: ExitCode.UNREACHABLE,
+    RequestTimeoutError.code: ExitCode.TIMEOUT,
 }
 
 
@@ -119,6 +112,20 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]
     screen.print(table)
 
 
+def print_rows(title: str, rows: Iterable[Any], columns: Mapping[str, Any]) -> None:
+    """Print a table of mappings or records.
+
+    `columns` maps the heading of a column (see `print_table`) to a key of the rows or a function of a row.
+    """
+    print_table(title, list(columns), [[_value(row, wanted) for wanted in columns.values()] for row in rows])
+
+
+def _value(row: Any, wanted: Any) -> Any:
+    if callable(wanted):
+        return wanted(row)
+    return row[wanted] if isinstance(row, dict) else getattr(row, wanted)
+
+
 def _cell(value: Any) -> str | bytes:
     if isinstance(value, (str, bytes)):
         return value
@@ -160,13 +167,14 @@ def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def misuse(text: str) -> NoReturn:
+    """Print an error about the options and end the command."""
+    fail(text, ExitCode.USAGE)
+
+
 def exit_code_of(error: RacewayError) -> ExitCode:
-    if isinstance(error, ConfigError):
-        return ExitCode.USAGE
-    if isinstance(error, ConnectionLostError):
-        return ExitCode.UNREACHABLE
-    if isinstance(error, RequestTimeoutError):
+    if not isinstance(error, RemoteError):
+        return error.maybe_entry(STATUSES) or ExitCode.FAILED
+    if error.reported in UNANSWERED:
         return ExitCode.TIMEOUT
-    if isinstance(error, RemoteError):
-        return REPORTED_EXIT_CODES.get(error.reported, ExitCode.ERROR_ANSWER)
-    return ExitCode.FAILED
+    return ExitCode.FAILED if error.reported in REFUSALS else ExitCode.ERROR_ANSWER

@@ -13,16 +13,21 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode, fail, note, print_json, print_table
+from raceway.cli.output import fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
+from raceway.journal.lock import FolderLock
+from raceway.model.progress import PipelineProgress
 from raceway.model.text import shortened
+from raceway.pipeline.progress import is_running, maybe_read
 
 if TYPE_CHECKING:
-    from raceway.pipeline.progress import Progress
+    from rich.progress import Progress as Bar
+
     from raceway.pipeline.verify import TableCheck
 
 # Default number of rows of a result; --limit changes it.
@@ -44,20 +49,15 @@ pipeline_app.command()(unimport)
 @pipeline_app.command()
 def run(
     cli: WithSpark,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop when all rows committed so far are in the tables.")
-    ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option("--accept-loss", help="Skip positions that the journal has lost, and record them."),
-    ] = False,
+    once: Annotated[bool, "--once", "Stop when all rows committed so far are in the tables."] = False,
+    accept_loss: Annotated[bool, "--accept-loss", "Skip positions that the journal has lost, and record them."] = False,
     bronze_only: Annotated[
-        bool, typer.Option("--bronze-only", help="Update only bronze.messages; a later run computes the other tables.")
+        bool, "--bronze-only", "Update only bronze.messages; a later run computes the other tables."
     ] = False,
     trigger: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Seconds between two checks for new rows.", min=0.1)
+        float | None, "--trigger SECONDS", "Seconds between two checks for new rows.", {"min": 0.1}
     ] = None,
-    max_records: Annotated[int | None, typer.Option(metavar="ROWS", help="Maximum rows per batch.", min=1)] = None,
+    max_records: Annotated[int | None, "--max-records ROWS", "Maximum rows per batch.", {"min": 1}] = None,
 ) -> None:
     """Update the tables, and keep them up to date until Ctrl-C.
 
@@ -68,32 +68,20 @@ def run(
     bus.open_journal(chosen.folders.data).close()
     from raceway.pipeline import registry
     from raceway.pipeline.jobs import Job, Order
-    from raceway.pipeline.opening import open_lake
 
-    with _starting():
-        lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
+    with output.progress("starting Spark", None):
+        lake = chosen.lake()
     try:
         with _shown(cli) as told:
             wanted = () if bronze_only else registry.DERIVED
             job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told)
-            _stop_on_signals(job.stopping.set)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: job.stopping.set())
             final = job.run()
     finally:
         lake.spark.stop()
     if not cli.as_json:
         _print_progress(final)
-
-
-def _stop_on_signals(stop: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop())
-
-
-@contextmanager
-def _starting() -> Iterator[None]:
-    """Show a spinner while Spark starts."""
-    with output.progress("starting Spark", None):
-        yield
 
 
 @contextmanager
@@ -103,12 +91,9 @@ def _shown(cli: WithSpark) -> Iterator[Any]:
     with output.progress("positions", None) as bar:
         seen = 0
 
-        def told(progress: Progress) -> None:
+        def told(progress: PipelineProgress) -> None:
             nonlocal seen
-            bar.update(
-                bar.task_ids[0], completed=progress.position - progress.first_position,
-                total=progress.committed + 1 - progress.first_position, description=progress.state,
-            )  # fmt: skip
+            _move(bar, progress, progress.state)
             if progress.batches > seen or progress.state in ("stopped", "failed"):
                 seen = progress.batches
                 if cli.as_json:
@@ -119,14 +104,18 @@ def _shown(cli: WithSpark) -> Iterator[Any]:
         yield told
 
 
-def _document(progress: Progress) -> dict[str, Any]:
-    import msgspec
+def _move(bar: Bar, progress: PipelineProgress, state: str) -> None:
+    done, total = progress.position, progress.committed + 1
+    first = progress.first_position
+    bar.update(bar.task_ids[0], completed=done - first, total=total - first, description=state)
 
+
+def _document(progress: PipelineProgress) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(progress)
     return document | {"lag": progress.lag}
 
 
-def _batch_line(progress: Progress) -> str:
+def _batch_line(progress: PipelineProgress) -> str:
     batch = progress.last_batch
     assert batch is not None
     return (
@@ -141,9 +130,7 @@ def _batch_line(progress: Progress) -> str:
 @pipeline_app.command()
 def status(
     cli: options.WithSettings,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Update the display every second until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, "--follow, -f", "Update the display every second until Ctrl-C."] = False,
 ) -> None:
     """Show the state of the tables: positions, lag, rows, last batch. Does not start Spark."""
     chosen = choose(cli)
@@ -154,21 +141,16 @@ def status(
         found = _maybe_progress(chosen)
         if found is None:
             fail(f"no pipeline has run on {chosen.folders.data}: start one with `raceway pipeline run`")
-        if cli.as_json:
-            from raceway.pipeline.progress import is_running
-
-            print_json(_document(found) | {"running": is_running(found)})
-        else:
+        if not cli.prints_json(_document(found) | {"running": is_running(found)}):
             _print_progress(found)
         if not follow:
             return
         time.sleep(STATUS_S)
 
 
-def _maybe_progress(chosen: Chosen) -> Progress | None:
+def _maybe_progress(chosen: Chosen) -> PipelineProgress | None:
     """The progress written by the last run, with the current end of the journal."""
     from raceway.journal.read.reader import Reader
-    from raceway.pipeline.progress import maybe_read
 
     found = maybe_read(chosen.folders.progress)
     if found is not None:
@@ -184,24 +166,19 @@ def _follow(chosen: Chosen) -> None:
         while True:
             found = _maybe_progress(chosen)
             if found is not None:
-                bar.update(
-                    bar.task_ids[0], completed=found.position - found.first_position,
-                    total=found.committed + 1 - found.first_position, description=_state(found),
-                )  # fmt: skip
+                _move(bar, found, _state(found))
                 if bar.disable:
                     note(f"{_state(found)}: position {found.position:,}, {found.lag:,} behind")
             time.sleep(STATUS_S)
 
 
-def _state(progress: Progress) -> str:
-    from raceway.pipeline.progress import is_running
-
+def _state(progress: PipelineProgress) -> str:
     if progress.state in ("stopped", "failed"):
         return progress.state
     return progress.state if is_running(progress) else "killed"
 
 
-def _print_progress(progress: Progress) -> None:
+def _print_progress(progress: PipelineProgress) -> None:
     facts: list[tuple[str, Any]] = [
         ("state", _state(progress)),
         ("position", progress.position),
@@ -228,8 +205,7 @@ def _print_progress(progress: Progress) -> None:
 def verify(
     cli: WithSpark,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Also recompute every table from all of bronze and compare each row (Spark)."),
+        bool, "--full", "Also recompute every table from all of bronze and compare each row (Spark)."
     ] = False,
 ) -> None:
     """Verify that every position of the journal is in the tables exactly once, and each table against its inputs.
@@ -239,22 +215,17 @@ def verify(
     chosen = cli.choose()
     bus.open_journal(chosen.folders.data).close()
     from raceway.pipeline import verify as verification
-    from raceway.pipeline.opening import open_files, open_lake
     from raceway.pipeline.query import open_tables
 
-    lake = (open_lake if full else open_files)(chosen.folders, chosen.settings, chosen.extra)
+    lake = chosen.lake() if full else chosen.files()
     with output.progress("positions", verification.journal_total(lake)) as bar:
         verdict = verification.verify(
             lake, open_tables(lake), full=full, advance=lambda count: bar.advance(bar.task_ids[0], count)
         )
-    if cli.as_json:
-        import msgspec
-
-        print_json(msgspec.to_builtins(verdict) | {"good": verdict.is_good})
-    else:
+    if not cli.prints_json(msgspec.to_builtins(verdict) | {"good": verdict.is_good}):
         _print_verdict(verdict)
     if not verdict.is_good:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 def _print_verdict(verdict: TableCheck) -> None:
@@ -293,15 +264,13 @@ def _with_examples(count: int, first: list[int]) -> str:
 @pipeline_app.command()
 def compact(
     cli: OnTables,
-    rows: Annotated[int, typer.Option(help="Merge adjacent parts up to this many rows.", min=1)] = 1_000_000,
+    rows: Annotated[int, "--rows", "Merge adjacent parts up to this many rows.", {"min": 1}] = 1_000_000,
 ) -> None:
     """Merge the small files that live batches leave. Not while a pipeline uses the folder."""
     chosen = cli.choose()
-    from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
-    from raceway.pipeline.opening import open_files
 
-    lake = open_files(chosen.folders, chosen.settings, chosen.extra)
+    lake = chosen.files()
     check_tables(chosen)
     with FolderLock(chosen.folders.root):
         compaction.finish(lake)
@@ -312,18 +281,15 @@ def compact(
 @pipeline_app.command()
 def query(
     cli: OnTables,
-    sql: Annotated[
-        str, typer.Argument(help="SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1")
-    ],
-    limit: Annotated[int, typer.Option(help="Maximum number of rows; 0 shows all.", min=0)] = QUERY_ROWS,
+    sql: Annotated[str, "SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1"],
+    limit: Annotated[int, "--limit", "Maximum number of rows; 0 shows all.", {"min": 0}] = QUERY_ROWS,
 ) -> None:
     """Query the tables with SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
     chosen = cli.choose()
-    from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
 
     check_tables(chosen)
-    result = open_tables(open_files(chosen.folders, chosen.settings, chosen.extra)).select(sql)
+    result = open_tables(chosen.files()).select(sql)
     shown = result.slice(0, limit) if limit and not cli.as_json else result
     columns = {
         (">" if str(field.type).startswith(("int", "uint", "double", "decimal")) else "<") + field.name: partial(
@@ -344,10 +310,8 @@ def _cell(row: dict[str, Any], name: str) -> Any:
 @pipeline_app.command()
 def reset(
     cli: OnTables,
-    table: Annotated[str, typer.Argument(help="Table, `checkpoint` or `notes`.")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Reset even if rows are lost that the journal no longer has.")
-    ] = False,
+    table: Annotated[str, "Table, `checkpoint` or `notes`."],
+    force: Annotated[bool, "--force", "Reset even if rows are lost that the journal no longer has."] = False,
 ) -> None:
     """Delete a table, so that the next run recomputes it.
 
@@ -355,10 +319,8 @@ def reset(
     unreadable notes about parts, and the tables that depend on them.
     """
     chosen = cli.choose()
-    from raceway.journal.lock import FolderLock
     from raceway.pipeline import resetting
     from raceway.pipeline.notes import remove_damaged
-    from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
     with FolderLock(chosen.folders.root):
@@ -366,8 +328,8 @@ def reset(
             resetting.reset_checkpoint(chosen.folders)
         elif table == NOTES:
             damaged = remove_damaged(chosen.folders.notes)
-            anew = resetting.reset_notes(open_files(chosen.folders, chosen.settings, chosen.extra), damaged)
+            anew = resetting.reset_notes(chosen.files(), damaged)
             note(f"{len(damaged)} damaged notes removed; tables to recompute: {', '.join(anew) or 'none'}")
         else:
-            resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
+            resetting.reset_table(chosen.files(), table, force=force)
     cli.tell({"reset": table}, f"{table} is reset; `raceway pipeline run --once` recomputes it")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
-import typer
 
 from raceway.cli.output import note, progress
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables
+from raceway.journal.lock import FolderLock
+from raceway.pipeline.opening import keep_format
 from raceway.wires import WIRES
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ READABLE = click.Choice([wire.name for wire in WIRES if wire.capture])
 def import_captures(
     cli: WithSpark,
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATH…", help="Files of captured traffic, folders, or glob patterns with `*` and `**`."),
+        list[Path], "Files of captured traffic, folders, or glob patterns with `*` and `**`.", {"metavar": "PATH…"}
     ],
-    wire: Annotated[str, typer.Option(click_type=READABLE, help="Wire of the captured traffic.")],
+    wire: Annotated[str, "--wire", "Wire of the captured traffic.", {"click_type": READABLE}],
 ) -> None:
     """Parse and check captured traffic: valid messages go to bronze.messages, others to bronze.rejected.
 
@@ -54,20 +54,16 @@ def captures(cli: OnTables) -> None:
     """List the imported captures with their ids, the SHA-256 of each file."""
     chosen = cli.choose()
     from raceway.pipeline.imports.imported import known_captures
-    from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
-    known = known_captures(open_files(chosen.folders, chosen.settings, chosen.extra))
+    known = known_captures(chosen.files())
     columns = {"wire": "wire", "file": "path", ">messages": "messages", ">rejected": "rejected"}
     cli.show(known, {"id": lambda each: each.sha256[:16], **columns}, lines=True)
 
 
 def unimport(
     cli: WithSpark,
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="CAPTURE…", help="Imported files, folders, or ids from `captures`."),
-    ],
+    names: Annotated[list[str], "Imported files, folders, or ids from `captures`.", {"metavar": "CAPTURE…"}],
 ) -> None:
     """Remove captures from the tables, for example to import them again as another wire.
 
@@ -89,13 +85,11 @@ def unimport(
 @contextmanager
 def _changing(chosen: Chosen) -> Iterator[Lake]:
     """Hold the lock of the tables during the context; update the derived tables at its end."""
-    from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
-    from raceway.pipeline.opening import keep_format, open_lake
     from raceway.pipeline.recompute import refresh
 
     with FolderLock(chosen.folders.root):
-        lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
+        lake = chosen.lake()
         try:
             keep_format(chosen.folders, chosen.settings.format)
             compaction.finish(lake)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
-import typer
 
 from raceway import config, wires
 from raceway.cli import options
-from raceway.cli.output import ExitCode, fail
+from raceway.cli.output import fail, misuse
 from raceway.pipeline.folders import Folders, maybe_kept_format
+from raceway.pipeline.opening import open_files, open_lake
+
+if TYPE_CHECKING:
+    from raceway.pipeline.lake import Lake
 
 
 class Chosen(NamedTuple):
@@ -22,23 +24,22 @@ class Chosen(NamedTuple):
     extra: dict[str, str]
     config: config.Config
 
+    def files(self) -> Lake:
+        """Open the tables without Spark, unless their format needs it."""
+        return open_files(self.folders, self.settings, self.extra)
 
-@dataclass(kw_only=True)
+    def lake(self) -> Lake:
+        """Open the tables with a new Spark session."""
+        return open_lake(self.folders, self.settings, self.extra)
+
+
 class OnTables(options.WithSettings):
     """Where the tables are, and their format."""
 
-    form: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="Format of the tables: parquet or delta.")
-    ] = None
-    tables: Annotated[
-        str | None,
-        typer.Option("--tables", metavar="PATH", help="Location of the tables. Default: in the data folder."),
-    ] = None
+    form: Annotated[str | None, "--format FORMAT", "Format of the tables: parquet or delta."] = None
+    tables: Annotated[str | None, "--tables PATH", "Location of the tables. Default: in the data folder."] = None
     conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="KEY=VALUE", help="Spark property; for object stores: spark.hadoop.fs.… May be repeated."
-        ),
+        list[str] | None, "--conf KEY=VALUE", "Spark property; for object stores: spark.hadoop.fs.… May be repeated."
     ] = None
 
     def choose(self, **flags: object) -> Chosen:
@@ -47,14 +48,11 @@ class OnTables(options.WithSettings):
         return choose(self, _pairs(self.conf or []), **flags)
 
 
-@dataclass(kw_only=True)
 class WithSpark(OnTables):
     """Where Spark runs."""
 
-    master: Annotated[
-        str | None, typer.Option(metavar="MASTER", help="Spark master: local[N], spark://HOST:PORT, or any other.")
-    ] = None
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, for example 2g.")] = None
+    master: Annotated[str | None, "--master MASTER", "Spark master: local[N], spark://HOST:PORT, or any other."] = None
+    memory: Annotated[str | None, "--memory SIZE", "Memory of Spark's driver, for example 2g."] = None
 
     def choose(self, **flags: object) -> Chosen:
         return super().choose(master=self.master, memory=self.memory, **flags)
@@ -84,6 +82,6 @@ def _pairs(conf: list[str]) -> dict[str, str]:
     for text in conf:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            fail(f"--conf takes KEY=VALUE, not {text!r}", ExitCode.USAGE)
+            misuse(f"--conf takes KEY=VALUE, not {text!r}")
         pairs[key.strip()] = value.strip()
     return pairs

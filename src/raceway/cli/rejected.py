@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -16,23 +15,18 @@ PAGE = 500
 
 rejected_app = options.Commands("rejected", "Refused and undeliverable messages: list, show, publish again.")
 
-Topic = Annotated[str | None, typer.Option(help="Only messages for this topic.")]
+Topic = Annotated[str | None, "--topic", "Only messages for this topic."]
 
 
 @rejected_app.command("list")
 def list_rejected(
     cli: options.OverConsole,
     source: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Only this kind: `rejected` (by a schema), `undeliverable` or `dead_letter`."
-        ),
+        str | None, "--source NAME", "Only this kind: `rejected` (by a schema), `undeliverable` or `dead_letter`."
     ] = None,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option(min=1, max=PAGE, metavar="N", help="Number of messages, newest first.")] = 50,
-    after: Annotated[
-        int | None, typer.Option(min=0, metavar="POSITION", help="Only messages older than this position.")
-    ] = None,
+    limit: Annotated[int, "--limit N", "Number of messages, newest first.", {"min": 1, "max": PAGE}] = 50,
+    after: Annotated[int | None, "--after POSITION", "Only messages older than this position.", {"min": 0}] = None,
 ) -> None:
     """List rejected messages, newest first."""
     page = cli.ask(PATH, query={"source": source, "topic": topic, "limit": limit, "after": after})
@@ -48,12 +42,11 @@ def list_rejected(
 @rejected_app.command()
 def show(
     cli: options.OverConsole,
-    position: Annotated[int, typer.Argument(min=0, help="Position of the message, as shown by `list`.")],
+    position: Annotated[int, "Position of the message, as shown by `list`.", {"min": 0}],
 ) -> None:
     """Show one rejected message: the reason, its state, and its payload."""
     row = cli.ask(f"{PATH}/{position}")
-    if cli.as_json:
-        output.print_json(row)
+    if cli.prints_json(row):
         return
     message = row.pop("message")
     facts = [(name, value) for name, value in row.items() if value not in (None, "") and name != "time_us"]
@@ -64,19 +57,17 @@ def show(
 @rejected_app.command()
 def redrive(
     cli: options.OverConsole,
-    positions: Annotated[list[int] | None, typer.Argument(help="Positions of messages, as shown by `list`.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All messages of --topic that were not redriven yet.")] = False,
+    positions: Annotated[list[int] | None, "Positions of messages, as shown by `list`."] = None,
+    every: Annotated[bool, "--all", "All messages of --topic that were not redriven yet."] = False,
     topic: Topic = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Publish on this topic instead of the original one.")
-    ] = None,
+    to: Annotated[str | None, "--to TOPIC", "Publish on this topic instead of the original one."] = None,
 ) -> None:
     """Publish rejected messages again, unchanged. They are checked against the topic's current schema.
 
     Ends with status 1 if any was refused again.
     """
     if bool(positions) == every or (every and topic is None):
-        output.fail("name positions, or use --all with --topic NAME", ExitCode.USAGE)
+        output.misuse("name positions, or use --all with --topic NAME")
     chosen = positions or _open_positions(cli, topic)
     results = []
     with output.progress("redriving", len(chosen)) as bar:
@@ -99,7 +90,7 @@ def _tell(cli: options.OverConsole, results: list[dict[str, Any]]) -> None:
         cli.tell(result, *([f"raceway: {result['position']}: {result['error']}"] if "error" in result else []))
     cli.note(f"{len(results) - len(refused):,} published again, {len(refused):,} refused")
     if refused:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 def _open_positions(cli: options.OverConsole, topic: str | None) -> list[int]:

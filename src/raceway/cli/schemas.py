@@ -13,7 +13,6 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -25,34 +24,25 @@ schema_app = options.Commands(
 TYPES_BY_ENDING = {".json": "json_schema", ".avsc": "avro", ".proto": "protobuf"}
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
-Subject = Annotated[str, typer.Argument(help="Name of the subject.")]
-TopicName = Annotated[str, typer.Argument(help="Name of the topic.")]
-DefinitionFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="File with the definition; `-` reads standard input.")
-]
+Subject = Annotated[str, "Name of the subject."]
+TopicName = Annotated[str, "Name of the topic."]
+DefinitionFile = Annotated[Path, "File with the definition; `-` reads standard input.", {"metavar": "FILE"}]
 Type = Annotated[
     str | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="json_schema, avro, protobuf, string, number or bytes. Default: by the suffix .json, .avsc or .proto.",
-    ),
+    "--type TYPE",
+    "json_schema, avro, protobuf, string, number or bytes. Default: by the suffix .json, .avsc or .proto.",
 ]
-Version = Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Default: the latest.")]
+Version = Annotated[int | None, "--version N", "Default: the latest.", {"min": 1}]
 Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
 References = Annotated[
     list[str] | None,
-    typer.Option(
-        "--reference",
-        metavar="NAME=SUBJECT:VERSION",
-        help="Version that the definition refers to by this name (type, $ref or import). May be repeated.",
-    ),
+    "--reference NAME=SUBJECT:VERSION",
+    "Version that the definition refers to by this name (type, $ref or import). May be repeated.",
 ]
-Deleted = Annotated[bool, typer.Option("--deleted", help="Include deleted versions.")]
+Deleted = Annotated[bool, "--deleted", "Include deleted versions."]
 Policy = Literal["none", "warn", "enforce"]
 Validate = Annotated[
-    bool | None,
-    typer.Option("--validate/--no-validate", help="Validate payloads, not only the schema that a message names."),
+    bool | None, "--validate/--no-validate", "Validate payloads, not only the schema that a message names."
 ]
 
 
@@ -63,8 +53,8 @@ def register(
     file: DefinitionFile,
     schema_type: Type = None,
     reference: References = None,
-    description: Annotated[str, typer.Option(help="Description of the version.")] = "",
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag of the version. May be repeated.")] = None,
+    description: Annotated[str, "--description", "Description of the version."] = "",
+    tag: Annotated[list[str] | None, "--tag TAG", "Tag of the version. May be repeated."] = None,
 ) -> None:
     """Register a definition as the next version of a subject. A definition that is registered already is a no-op."""
     document = _definition(file, schema_type, reference) | {
@@ -95,8 +85,7 @@ def list_subjects(cli: options.OverConsole, deleted: Deleted = False) -> None:
 def show(cli: options.OverConsole, subject: Subject, version: Version = None, deleted: Deleted = False) -> None:
     """Show the versions of a subject and the definition of one; with --json exactly as registered."""
     found = _ask(cli, f"{_path(subject)}/versions/{version or 'latest'}", deleted=deleted)
-    if cli.as_json:
-        output.print_json(found)
+    if cli.prints_json(found):
         return
     columns = {
         ">version": "version", ">registry id": "registry_id", "type": "schema_type",
@@ -116,10 +105,8 @@ def show(cli: options.OverConsole, subject: Subject, version: Version = None, de
 def diff(
     cli: options.OverConsole,
     subject: Subject,
-    old: Annotated[
-        int | None, typer.Argument(min=1, help="Older version. Default: the predecessor of the newer one.")
-    ] = None,
-    new: Annotated[int | None, typer.Argument(min=1, help="Default: the latest.")] = None,
+    old: Annotated[int | None, "Older version. Default: the predecessor of the newer one.", {"min": 1}] = None,
+    new: Annotated[int | None, "Default: the latest.", {"min": 1}] = None,
 ) -> None:
     """Show the changes between two versions, and which readers they break."""
     numbers = [row["version"] for row in _ask(cli, f"{_path(subject)}/versions")["versions"]]
@@ -128,8 +115,7 @@ def diff(
     if old is None and not before:
         output.fail(f"{subject} has no version before {newer} to compare with")
     found = _ask(cli, f"{_path(subject)}/differences", old=old or before[-1], new=newer)
-    if cli.as_json:
-        output.print_json(found)
+    if cli.prints_json(found):
         return
     before_name, after_name = (f"version {found[side]['version']}" for side in ("old", "new"))
     lines = _lines(found["old"]), _lines(found["new"])
@@ -146,7 +132,7 @@ def check(
     file: DefinitionFile,
     schema_type: Type = None,
     reference: References = None,
-    mode: Annotated[Mode | None, typer.Option(help="Compatibility mode. Default: that of the subject.")] = None,
+    mode: Annotated[Mode | None, "--mode", "Compatibility mode. Default: that of the subject."] = None,
     version: Version = None,
 ) -> None:
     """Check whether a definition could be registered. Ends with status 1 if not."""
@@ -156,14 +142,14 @@ def check(
     text = f"{file} is {verdict}{found['mode']} compatible with version {found['version']} of {subject}"
     cli.tell(found, text, *(f"  {reason}" for reason in found["reasons"]))
     if not found["is_compatible"]:
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(output.ExitCode.FAILED)
 
 
 @schema_app.command("mode")
 def set_mode(
     cli: options.OverConsole,
     subject: Subject,
-    mode: Annotated[Mode, typer.Argument(help="Compatibility that a new version must have with the latest one.")],
+    mode: Annotated[Mode, "Compatibility that a new version must have with the latest one."],
 ) -> None:
     """Set the compatibility mode of a subject."""
     found = _ask(cli, f"{_path(subject)}/mode", "PUT", {"mode": mode})
@@ -174,9 +160,9 @@ def set_mode(
 def delete(
     cli: options.OverConsole,
     subject: Subject,
-    version: Annotated[int, typer.Argument(min=1, help="Version to delete.")],
+    version: Annotated[int, "Version to delete.", {"min": 1}],
     permanent: Annotated[
-        bool, typer.Option("--permanent", help="Delete permanently; only for a version that is already deleted.")
+        bool, "--permanent", "Delete permanently; only for a version that is already deleted."
     ] = False,
     yes: options.Yes = False,
 ) -> None:
@@ -195,11 +181,9 @@ def delete(
 def bind(
     cli: options.OverConsole,
     topic: TopicName,
-    subject: Annotated[
-        str | None, typer.Argument(help="Subject to bind the topic to. Without it, the binding is removed.")
-    ] = None,
+    subject: Annotated[str | None, "Subject to bind the topic to. Without it, the binding is removed."] = None,
     policy: Annotated[
-        Policy | None, typer.Option(help="Validation policy. Default: unchanged; `none` for a new binding.")
+        Policy | None, "--policy", "Validation policy. Default: unchanged; `none` for a new binding."
     ] = None,
     validate: Validate = None,
 ) -> None:
@@ -213,7 +197,7 @@ def bind(
 def policy(
     cli: options.OverConsole,
     topic: TopicName,
-    policy: Annotated[Policy | None, typer.Argument(help="Policy to set. Default: show the current one.")] = None,
+    policy: Annotated[Policy | None, "Policy to set. Default: show the current one."] = None,
     validate: Validate = None,
 ) -> None:
     """Show or set what happens to messages that do not match the topic's schema.
@@ -248,11 +232,11 @@ def _topic_path(topic: str) -> str:
 def _definition(file: Path, schema_type: str | None, references: list[str] | None) -> dict[str, Any]:
     kind = schema_type or TYPES_BY_ENDING.get(file.suffix.lower())
     if kind is None:
-        output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: use --type", ExitCode.USAGE)
+        output.misuse(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: use --type")
     try:
         content = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        output.fail(f"{file} cannot be read: {error.strerror}", ExitCode.USAGE)
+        output.misuse(f"{file} cannot be read: {error.strerror}")
     used = [_reference(text) for text in references or ()]
     return {"type": kind, "definition_base64": b64encode(content).decode(), "references": used}
 
@@ -262,7 +246,7 @@ def _reference(text: str) -> dict[str, Any]:
     name, _, target = text.rpartition("=")
     subject, _, version = target.rpartition(":")
     if not name or not subject or not version.isdecimal():
-        output.fail(f"{text!r} is not a reference of the form NAME=SUBJECT:VERSION", ExitCode.USAGE)
+        output.misuse(f"{text!r} is not a reference of the form NAME=SUBJECT:VERSION")
     return {"name": name, "subject": subject, "version": int(version)}
 
 

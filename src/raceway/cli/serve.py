@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -13,17 +12,12 @@ from raceway import config, wires
 from raceway.cli import options
 
 
-@dataclass(kw_only=True)
 class Listening(options.OptionRecord):
     """Options of every process that listens."""
 
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")] = (
-        None
-    )
+    host: Annotated[str | None, "--host ADDRESS", "Address to listen on. Default: 127.0.0.1."] = None
     config_file: options.ConfigFile = None
-    insecure: Annotated[bool | None, typer.Option("--insecure", help="Allow a non-loopback address without TLS.")] = (
-        None
-    )
+    insecure: Annotated[bool | None, "--insecure", "Allow a non-loopback address without TLS."] = None
 
     def load(self, flags: dict[str, Any]) -> config.Settings:
         """Read the settings with the options, and with `flags`, and set up the log. Raises ConfigError."""
@@ -35,19 +29,17 @@ class Listening(options.OptionRecord):
         return settings
 
 
-@dataclass(kw_only=True)
 class BusOptions(Listening):
     """Options of a bus."""
 
     data: options.Data = None
     port_base: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="First of ten consecutive ports. Default: the standard port of each wire."),
+        int | None, "--port-base N", "First of ten consecutive ports. Default: the standard port of each wire."
     ] = None
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")] = None
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")] = None
+    tls_cert: Annotated[Path | None, "--tls-cert FILE", "PEM file with the certificate chain."] = None
+    tls_key: Annotated[Path | None, "--tls-key FILE", "PEM file with the private key."] = None
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Lowest level of log records.")
+        Literal["debug", "info", "warning", "error"] | None, "--log-level", "Lowest level of log records."
     ] = None
 
     def load(self, flags: dict[str, Any]) -> config.Settings:
@@ -65,9 +57,8 @@ def serve(
     bus: BusOptions,
     durability: Annotated[
         Literal["sync", "os", "memory"] | None,
-        typer.Option(
-            help="When a message counts as stored: after fdatasync, after write, or at once (kept in memory only)."
-        ),
+        "--durability",
+        "When a message counts as stored: after fdatasync, after write, or at once (kept in memory only).",
     ] = None,
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
@@ -81,10 +72,9 @@ def serve(
 def up(
     bus: BusOptions,
     trigger: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Seconds between two checks of the pipeline for new rows.", min=0.1),
+        float | None, "--trigger SECONDS", "Seconds between two checks of the pipeline for new rows.", {"min": 0.1}
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser", help="Open the console in a browser.")] = False,
+    browser: Annotated[bool, "--browser", "Open the console in a browser."] = False,
 ) -> None:
     """Run the bus with its console, and the pipeline that keeps the tables up to date, until Ctrl-C.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -25,8 +23,8 @@ FAILURES = (
 
 subscription_app = options.Commands("subscription", "Durable subscriptions: create, list, set failure policies.")
 
-Topic = Annotated[str, typer.Argument(help="Topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
-Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
+Topic = Annotated[str, "Topic; of a Danube namespace as /NAMESPACE/TOPIC."]
+Name = Annotated[str, "Name of the subscription."]
 
 
 @subscription_app.command()
@@ -35,15 +33,12 @@ def create(
     topic: Topic,
     name: Name,
     kind: Annotated[
-        Literal["shared", "exclusive", "failover", "key_shared"],
-        typer.Option("--type", help="How consumers share the messages."),
+        Literal["shared", "exclusive", "failover", "key_shared"], "--type", "How consumers share the messages."
     ] = "shared",
     start: options.Start = "last",
-    create_topic: Annotated[
-        bool, typer.Option("--create-topic", help="Create the topic if it does not exist.")
-    ] = False,
+    create_topic: Annotated[bool, "--create-topic", "Create the topic if it does not exist."] = False,
     in_flight: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum unacknowledged messages per consumer.")
+        int | None, "--in-flight N", "Maximum unacknowledged messages per consumer.", {"min": 1}
     ] = None,
 ) -> None:
     """Create a subscription, which keeps messages for its consumers. An existing one keeps its position."""
@@ -56,7 +51,7 @@ def create(
 @subscription_app.command("list")
 def list_subscriptions(
     cli: options.OverConsole,
-    topic: Annotated[str | None, typer.Argument(help="Only subscriptions of this topic.")] = None,
+    topic: Annotated[str | None, "Only subscriptions of this topic."] = None,
 ) -> None:
     """List subscriptions: waiting and unacknowledged messages, and which are blocked."""
     every = bus.list_all(cli.address, f"{PATH}/named", "subscriptions", cli.credential)
@@ -73,22 +68,15 @@ def replay(
     cli: options.OverConsole,
     topic: Topic,
     subscription: Annotated[
-        str | None,
-        typer.Argument(metavar="[SUBSCRIPTION]", help="Danube subscription of the topic. Default: its zbus queue."),
+        str | None, "Danube subscription of the topic. Default: its zbus queue.", {"metavar": "[SUBSCRIPTION]"}
     ] = None,
     begin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="`first`, `end`, or an offset; for partitions one each, separated by commas.",
-        ),
+        str, "--from PLACE", "`first`, `end`, or an offset; for partitions one each, separated by commas."
     ] = "first",
 ) -> None:
     """Deliver messages of a topic again: move its subscription or queue to another position."""
     found = cli.ask("/api/replay", "POST", {"topic": topic, "subscription": subscription, "from": begin})
-    if cli.as_json:
-        output.print_json(found)
+    if cli.prints_json(found):
         return
     what = "the queue" if subscription is None else f"subscription {subscription}"
     typer.echo(f"{what} of {topic} continues from {found['from']}")
@@ -96,33 +84,30 @@ def replay(
         output.note(f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not be delivered")
 
 
-@dataclass(kw_only=True)
 class FailureOptions(options.OptionRecord):
     """The options of a failure policy."""
 
     max_redeliveries: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Number of redeliveries of a failed message.")
+        int | None, "--max-redeliveries N", "Number of redeliveries of a failed message.", {"min": 0}
     ] = None
-    ack_timeout: Annotated[float | None, typer.Option(min=0.001, metavar="S", help="Acknowledgement timeout.")] = None
-    delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="Delay of the first redelivery.")] = None
-    max_delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="Maximum delay of a redelivery.")] = None
+    ack_timeout: Annotated[float | None, "--ack-timeout S", "Acknowledgement timeout.", {"min": 0.001}] = None
+    delay: Annotated[float | None, "--delay S", "Delay of the first redelivery.", {"min": 0}] = None
+    max_delay: Annotated[float | None, "--max-delay S", "Maximum delay of a redelivery.", {"min": 0}] = None
     backoff: Annotated[
-        Literal["fixed", "exponential"] | None, typer.Option(help="Whether the delay doubles with each failure.")
+        Literal["fixed", "exponential"] | None, "--backoff", "Whether the delay doubles with each failure."
     ] = None
     then: Annotated[
         Literal["block", "drop", "dead-letter"] | None,
-        typer.Option(help="Action on a message that failed after all redeliveries."),
+        "--then",
+        "Action on a message that failed after all redeliveries.",
     ] = None
     dead_letter_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Topic for such messages; implies --then dead-letter.")
+        str | None, "--dead-letter-topic TOPIC", "Topic for such messages; implies --then dead-letter."
     ] = None
     in_flight: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Maximum unacknowledged messages per consumer; 0: adaptive."),
+        int | None, "--in-flight N", "Maximum unacknowledged messages per consumer; 0: adaptive.", {"min": 0}
     ] = None
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the policy, so that the default of the bus applies.")
-    ] = False
+    remove: Annotated[bool, "--remove", "Remove the policy, so that the default of the bus applies."] = False
 
     def document(self) -> dict[str, Any]:
         """The options that were given, as the console port names them."""
@@ -144,16 +129,14 @@ def policy(topic: Topic, name: Name, failures: FailureOptions, cli: options.Over
     """
     said, query = failures.document(), {"topic": topic, "name": name}
     if failures.remove and said:
-        output.fail("--remove cannot be combined with other options of the policy", ExitCode.USAGE)
+        output.misuse("--remove cannot be combined with other options of the policy")
     if failures.remove:
         answer = _call(cli, query, "DELETE")
         how = "removed" if answer["removed"] else "is the default of the bus already"
         cli.tell(answer, f"the policy of subscription {answer['name']} of {answer['topic']} {how}")
         return
     found = _set(cli, query, said) if said else _call(cli, query)
-    if cli.as_json:
-        output.print_json(found)
-    else:
+    if not cli.prints_json(found):
         _print_policy(found)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from raceway import wires
 from raceway.cli import output
-from raceway.cli.output import ExitCode
 from raceway.errors import RacewayError
 from raceway.wires.wire import load
 
@@ -50,7 +49,7 @@ class Talk:
     def check(self, command: str) -> None:
         """End the command if the wire does not have it."""
         if command in self.missing:
-            output.fail(self.missing[command], ExitCode.USAGE)
+            output.misuse(self.missing[command])
 
     def publishing(self, given: Sending) -> dict[str, Any]:
         """Return the keyword arguments of `publish_many`."""

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-import typer
-
 from raceway.cli import options, output
-from raceway.cli.output import ExitCode
 from raceway.model.text import printable
 
 if TYPE_CHECKING:
@@ -25,17 +22,12 @@ SEARCH_S = 120.0
 
 def trace(
     cli: options.OverConsole,
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="Correlation id, or id of any message.")],
-    topic: Annotated[str | None, typer.Option(help="Topic of the message, if known; makes the search faster.")] = None,
+    wanted: Annotated[str, "Correlation id, or id of any message.", {"metavar": "ID"}],
+    topic: Annotated[str | None, "--topic", "Topic of the message, if known; makes the search faster."] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age."
-        ),
+        str | None, "--since TIME", "Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age."
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of journal rows to read.")] = (
-        USUAL_ROWS
-    ),
+    rows: Annotated[int, "--rows N", "Maximum number of journal rows to read.", {"min": 1}] = (USUAL_ROWS),
 ) -> None:
     """Show the whole conversation that a message belongs to, as a tree with times.
 
@@ -48,8 +40,7 @@ def trace(
         found = maybe_in_files(cli.folder, wanted, topic, since_us, rows)
     if found is None:
         output.fail(f"no message has the id {wanted} among the rows that were searched; --rows searches more")
-    if cli.as_json:
-        output.print_json(found)
+    if cli.prints_json(found):
         return
     output.console().print(tree_of(found))
     if found.truncated:
@@ -102,7 +93,7 @@ def _moment_us(text: str) -> int:
         else:
             moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        output.fail(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d", ExitCode.USAGE)
+        output.misuse(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d")
     return int(moment.timestamp() * 1_000_000)
 
 

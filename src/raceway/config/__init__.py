@@ -8,21 +8,8 @@ from __future__ import annotations
 
 from raceway.config import sections
 from raceway.config.hosts import is_loopback, names_us, plain_host
-from raceway.config.reading import (
-    FILE_VARIABLE,
-    HIDDEN,
-    NOT_SETTINGS,
-    RENAMED,
-    Sections,
-    Settings,
-    describe,
-    effective,
-    load,
-)
+from raceway.config.reading import Sections, Settings, effective, load
 from raceway.config.sections import *  # noqa: F403 - their names are exported below
 
-__all__ = [
-    "FILE_VARIABLE", "HIDDEN", "NOT_SETTINGS", "RENAMED", "Sections", "Settings", "describe", "effective",
-    "is_loopback", "load", "names_us", "plain_host",
-]  # fmt: skip
+__all__ = ["Sections", "Settings", "effective", "is_loopback", "load", "names_us", "plain_host"]
 __all__ += sections.__all__

@@ -77,7 +77,8 @@ def load(
     warnings: list[str] = []
     file = file or environment.get(FILE_VARIABLE)
     sources = [_from_file(Path(file), known)] if file else []
-    sources += [_from_environment(environment, known), _from_flags(flags or {})]
+    given = {key: (value, "flag") for key, value in (flags or {}).items() if value is not None}
+    sources += [_from_environment(environment, known), given]
     for source in sources:
         for key, (value, origin) in _under_present_names(source, warnings).items():
             _check_known(key, origin, known)
@@ -199,10 +200,6 @@ def _parse_text(key: str, text: str, origin: str, known: Known) -> Any:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(key, f"is not a TOML value: {error}", origin) from error
     return text
-
-
-def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    return {key: (value, "flag") for key, value in flags.items() if value is not None}
 
 
 def _convert(values: dict[str, Any], origins: dict[str, str], known: Known, sections: Sections) -> Config:

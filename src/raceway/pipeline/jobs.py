@@ -29,11 +29,11 @@ from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.reader import Reader
+from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
 from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.opening import keep_format
-from raceway.pipeline.progress import BatchTimes, Progress, TableProgress
 from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
 from raceway.pipeline.spark import cores, said_by_us
@@ -68,18 +68,20 @@ class Job:
         self,
         lake: Lake,
         order: Order,
-        told: Callable[[Progress], None] = lambda _: None,
+        told: Callable[[PipelineProgress], None] = lambda _: None,
         stepped: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.lake, self.order, self._told, self._stepped = lake, order, told, stepped
         self.stopping = threading.Event()
-        self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
+        self.progress = PipelineProgress(
+            pid=0, state="starting", format=order.settings.format, started_us=progress.now_us()
+        )
         self._failure: BaseException | None = None
         self._ahead_rows = 0  # in bronze, not in the other tables
         self._lost: list[Gap] = []  # not in a note yet: a batch that is lost as a whole has no part
         self._reader = Reader(lake.folders.data)
 
-    def run(self) -> Progress:
+    def run(self) -> PipelineProgress:
         """Run until all is done (`once`) or `stopping` is set. Raises PipelineError, JournalError."""
         self.lake.folders.root.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.lake.folders.root)
@@ -174,7 +176,7 @@ class Job:
         staged = [Staged(*row) for row in frame.collect()]
         if not staged:
             return
-        batch = BatchTimes(
+        batch = LastBatch(
             number=number, first=min(each.lo for each in staged), last=max(each.hi for each in staged),
             rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
         )  # fmt: skip
@@ -194,7 +196,7 @@ class Job:
         waiting = self._reader.committed() + 1 - self.lake.end()
         return self._ahead_rows < self.order.ahead_rows and waiting >= self.order.settings.max_records
 
-    def _compute(self, batch: BatchTimes) -> None:
+    def _compute(self, batch: LastBatch) -> None:
         """Update every other table for this batch and earlier ones that were deferred."""
         began = time.monotonic()
 
@@ -230,7 +232,7 @@ class Job:
 
     # ---- what others see --------------------------------------------------------------------------------------------
 
-    def _tell(self, state: progress.State) -> None:
+    def _tell(self, state: State) -> None:
         told = self.progress
         told.state = state
         told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
@@ -260,11 +262,11 @@ def _with_way_out(text: str) -> str:
     )
 
 
-def table_progress(lake: Lake) -> dict[str, TableProgress]:
+def table_progress(lake: Lake) -> dict[str, Counted]:
     found = {}
     for name in registry.names():
         parts = lake.notes.parts(name)
-        found[name] = TableProgress(rows=sum(lake.notes.of(name, part).rows for part in parts), parts=len(parts))
+        found[name] = Counted(rows=sum(lake.notes.of(name, part).rows for part in parts), parts=len(parts))
     return found
 
 

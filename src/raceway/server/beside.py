@@ -32,7 +32,8 @@ async def beside(
         yield
         return
     pipeline = settings.pipeline
-    command = _command(settings, config_file)
+    command = tethered.command("pipeline", "run", "--data", settings.journal.folder)
+    command += ["--trigger", str(pipeline.trigger_s), *(["--config", str(config_file)] if config_file else [])]
     async with supervising(command, "pipeline", pipeline.restart_s, pipeline.max_failures):
         yield
 
@@ -49,9 +50,3 @@ def maybe_obstacle(settings: config.Config) -> str | None:
     except PipelineError as error:
         return str(error)
     return None
-
-
-def _command(settings: config.Config, config_file: Path | None) -> list[str]:
-    command = tethered.command("pipeline", "run", "--data", settings.journal.folder)
-    command += ["--trigger", str(settings.pipeline.trigger_s)]
-    return command + (["--config", str(config_file)] if config_file else [])

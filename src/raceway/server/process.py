@@ -36,7 +36,6 @@ from raceway.server.lifeline import Lifeline
 from raceway.server.running import RUNNING_FILE, Running
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
-from raceway.web.event_streams import EventStreams
 from raceway.web.routing import Routes
 
 log = structlog.get_logger("raceway")
@@ -104,10 +103,12 @@ async def _serve(
     )  # fmt: skip
     await doors.open()
     await console.open()
-    renewing = _renewing(loop, settings.listen, doors)
-    upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
-    ticks = _repeat(loop, 1.0, bus.tick)
-    samples = _repeat(loop, settings.listen.http.live_ms / 1000, console.sample)
+    tasks = [
+        _repeat(loop, settings.journal.upkeep_s, journal.upkeep),
+        _repeat(loop, 1.0, bus.tick),
+        _repeat(loop, settings.listen.http.live_ms / 1000, console.live.sample),
+        *_renewing(loop, settings.listen, doors),
+    ]
     traces = exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed)
     async with doors.running(), traces:
         urls = _urls(settings.listen, chosen)
@@ -121,11 +122,8 @@ async def _serve(
     await doors.drain()
     doors.close()
     await console.close()
-    upkeep.cancel()
-    ticks.cancel()
-    samples.cancel()
-    if renewing is not None:
-        renewing.cancel()
+    for task in tasks:
+        task.cancel()
     # One more loop iteration, in which the transports send buffered output.
     await asyncio.sleep(0)
 
@@ -162,10 +160,9 @@ class Console:
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        self._streams = EventStreams(door, listen.http)
         hosts = (*listen.hosts, listen.host)
-        app = build_app(door, hosts, admin_token, more, listen, self._streams, ports(listen), data)
-        self._live, self._desk = app.state.live, app.state.desk
+        app = build_app(door, hosts, admin_token, more, listen, ports(listen), data)
+        self.live, self._parts = app.state.live, (app.state.streams, app.state.live, app.state.desk)
         settings = uvicorn.Config(
             app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
@@ -177,13 +174,9 @@ class Console:
         self._task = asyncio.create_task(self._server.serve([self._socket]))
         await self._server.opened.wait()
 
-    def sample(self) -> None:
-        self._live.sample()
-
     async def close(self) -> None:
-        self._streams.close()
-        self._live.close()
-        self._desk.close()
+        for part in self._parts:
+            part.close()
         self._server.end()
         if self._task is not None:
             await self._task
@@ -226,13 +219,13 @@ def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[
     return loop.create_task(again())
 
 
-def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> asyncio.Task[None] | None:
+def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> list[asyncio.Task[None]]:
     """Reload certificates on SIGHUP and when their files change. Without certificates, ignore SIGHUP."""
     certificates = doors.certificates
     loop.add_signal_handler(signal.SIGHUP, certificates.reload if certificates else lambda: None)
     if certificates is None or not listen.tls_reload_s:
-        return None
-    return _repeat(loop, listen.tls_reload_s, certificates.reload_if_changed)
+        return []
+    return [_repeat(loop, listen.tls_reload_s, certificates.reload_if_changed)]
 
 
 def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:

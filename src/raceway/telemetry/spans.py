@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -52,29 +52,14 @@ class SpanFacts(msgspec.Struct, frozen=True):
     sampled: bool = True
 
 
-class Recent(Generic[V]):
-    """Map that keeps the last `limit` keys."""
-
-    def __init__(self, limit: int = KEPT) -> None:
-        self._limit = limit
-        self._values: OrderedDict[Any, V] = OrderedDict()
+class Recent(OrderedDict[Any, V]):
+    """Map that keeps the last `KEPT` keys."""
 
     def put(self, key: Any, value: V) -> V | None:
         """Store a value; return the one that was dropped for it, if any."""
-        self._values[key] = value
-        self._values.move_to_end(key)
-        return self._values.popitem(last=False)[1] if len(self._values) > self._limit else None
-
-    def maybe(self, key: Any) -> V | None:
-        """Return a value; None if it is absent."""
-        return self._values.get(key)
-
-    def pop(self, key: Any) -> V | None:
-        """Remove and return a value; None if it is absent."""
-        return self._values.pop(key, None)
-
-    def __iter__(self) -> Iterator[tuple[Any, V]]:
-        return iter(list(self._values.items()))
+        self[key] = value
+        self.move_to_end(key)
+        return self.popitem(last=False)[1] if len(self) > KEPT else None
 
 
 class SpanMaker:
@@ -89,7 +74,7 @@ class SpanMaker:
     @property
     def oldest_open(self) -> int | None:
         """Position of the first request that still waits for its answer; None if there is none."""
-        return next((position for position, _ in self._open), None)
+        return next(iter(self._open), None)
 
     def spans(self, rows: Iterable[Mapping[str, Any]], now_us: int) -> list[SpanFacts]:
         """Return the sampled spans that these rows complete, and those of requests whose time is over."""
@@ -109,7 +94,7 @@ class SpanMaker:
 
     def _answered(self, row: Mapping[str, Any]) -> list[SpanFacts]:
         """Return the spans that an answer completes. Late and second answers complete none."""
-        request = self._open.pop(row["answers"])
+        request = self._open.pop(row["answers"], None)
         if request is None:
             return []
         sent = self._sent(request, row["time_us"], row["error"])
@@ -127,12 +112,12 @@ class SpanMaker:
     def _overdue(self, now_us: int) -> list[SpanFacts]:
         """Return the spans of requests whose deadline passed a while ago."""
         found = []
-        for position, request in self._open:
+        for position, request in list(self._open.items()):
             patience_us = PATIENCE_US if request["timeout_ms"] is None else request["timeout_ms"] * 1000
             # A minute of grace after the deadline: the row of an answer may be read a little later than it was
             # written.
             if now_us > request["time_us"] + patience_us + PATIENCE_US:
-                self._open.pop(position)
+                del self._open[position]
                 found.append(self._sent(request, request["time_us"] + patience_us, "timeout"))
         return found
 
@@ -158,18 +143,18 @@ class SpanMaker:
                 self._spans.put(row[name], handled)
         own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
         # The first `traceparent` of a chain decides, so that all its spans are in one trace.
-        if own is not None and self._traces.maybe(row["correlation_id"]) is None:
+        if own is not None and self._traces.get(row["correlation_id"]) is None:
             self._traces.put(row["correlation_id"], own)
         return span_id
 
     def _context(self, row: Mapping[str, Any]) -> TraceContext:
         """Return the trace context of a row: its own, that of its chain, or a derived one."""
         own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
-        return own or self._traces.maybe(row["correlation_id"]) or derived(row["correlation_id"] or "")
+        return own or self._traces.get(row["correlation_id"]) or derived(row["correlation_id"] or "")
 
     def _parent_id(self, row: Mapping[str, Any], context: TraceContext) -> str:
         """Return the span id of the cause; that of the `traceparent` if the cause is unknown."""
-        known = self._spans.maybe(row["parent_id"]) if row["parent_id"] else None
+        known = self._spans.get(row["parent_id"]) if row["parent_id"] else None
         return known or context.parent_id
 
     def _attributes(self, row: Mapping[str, Any], operation: str) -> dict[str, str | int | bool]:

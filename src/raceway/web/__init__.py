@@ -7,8 +7,8 @@ Read in this order:
   connection, guard, doorman     limits of a connection, cross-site requests, permissions
   peer           the peer of a request: how a handler asks the bus (`broker/door.py`)
   asking         queries that take a while, run outside the event loop
-  publishing, bodies             messages over HTTP: publish, request
-  reading, event_streams, topic_rows   messages of a topic by offset, or live
+  publishing     messages over HTTP: publish, request
+  reading, event_streams         messages of a topic by offset, or live
   topics, messages, rejected, subscriptions, policies, queues, schemas, live, graph, pipeline, health, session
                  the API of the console, of `raceway` commands and of scripts
   registry, registry_form        the schema registry in Confluent's form

@@ -9,35 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from raceway.errors import (
-    ForbiddenError,
-    InUseError,
-    LimitError,
-    MismatchError,
-    NameTakenError,
-    NoRouteError,
-    PeerError,
-    PinTakenError,
-    QueueKindError,
-    RacewayError,
-    RemoteError,
-    RequestTimeoutError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    SchemaReferenceError,
-    SchemaRefusedError,
-    TooLargeError,
-    TooManyFailuresError,
-    TopicKindError,
-    TrimmedError,
-    UnauthenticatedError,
-    UnknownError,
-    UnknownQueueError,
-    UnknownSchemaError,
-)
+from raceway import errors
 from raceway.model.envelope import HTTP
 from raceway.model.security import ANONYMOUS, Principal
 
@@ -49,49 +21,44 @@ ABORT = "raceway.abort"
 UNSENT = "raceway.unsent"
 
 
-class TooSlowError(PeerError):
+class TooSlowError(errors.PeerError, code="too_slow"):
     """The request body was not received in time."""
 
-    code = "too_slow"
 
-
-class MediaTypeError(PeerError):
+class MediaTypeError(errors.PeerError, code="media_type"):
     """The media type of the request is not supported."""
 
-    code = "media_type"
 
-
-# Code of the bus to HTTP status, for an error and the classes below it. Others are 503.
-STATUSES = {
-    PeerError.code: 400,
-    UnknownError.code: 404,
-    NoRouteError.code: 404,
-    RequestTimeoutError.code: 504,
-    SchemaRefusedError.code: 422,
-    RemoteError.code: 502,
-    LimitError.code: 503,
-    UnauthenticatedError.code: 401,
-    TooManyFailuresError.code: 429,
-    NameTakenError.code: 409,
-    TrimmedError.code: 410,
-    TooSlowError.code: 408,
-    MediaTypeError.code: 415,
-    UnknownQueueError.code: 404,
-    UnknownSchemaError.code: 404,
-    ForbiddenError.code: 403,
-    QueueKindError.code: 409,
-    TopicKindError.code: 409,
-    MismatchError.code: 409,
-    InUseError.code: 409,
-    PinTakenError.code: 409,
-    SchemaIncompatibleError.code: 409,
-    SchemaReferenceError.code: 409,
-    SchemaInUseError.code: 409,
-    SchemaDeletionError.code: 409,
-    SchemaReadOnlyError.code: 409,
-    TooLargeError.code: 413,
-    SchemaInvalidError.code: 422,
+# HTTP status to the errors that have it, each with the classes below it. Others are 503.
+KINDS: dict[int, tuple[type[errors.RacewayError], ...]] = {
+    400: (errors.PeerError,),
+    401: (errors.UnauthenticatedError,),
+    403: (errors.ForbiddenError,),
+    404: (errors.UnknownError, errors.NoRouteError, errors.UnknownQueueError, errors.UnknownSchemaError),
+    408: (TooSlowError,),
+    409: (
+        errors.NameTakenError,
+        errors.QueueKindError,
+        errors.TopicKindError,
+        errors.MismatchError,
+        errors.InUseError,
+        errors.PinTakenError,
+        errors.SchemaIncompatibleError,
+        errors.SchemaReferenceError,
+        errors.SchemaInUseError,
+        errors.SchemaDeletionError,
+        errors.SchemaReadOnlyError,
+    ),
+    410: (errors.TrimmedError,),
+    413: (errors.TooLargeError,),
+    415: (MediaTypeError,),
+    422: (errors.SchemaRefusedError, errors.SchemaInvalidError),
+    429: (errors.TooManyFailuresError,),
+    502: (errors.RemoteError,),
+    503: (errors.LimitError,),
+    504: (errors.RequestTimeoutError,),
 }
+STATUSES = {kind.code: status for status, kinds in KINDS.items() for kind in kinds}
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -114,12 +81,12 @@ def refusal(status: int, code: str, message: str, details: dict[str, Any] | None
     return JSONResponse({"error": fault}, status_code=status)
 
 
-def status_of(error: RacewayError) -> int:
+def status_of(error: errors.RacewayError) -> int:
     return error.maybe_entry(STATUSES) or 503
 
 
-def refusal_of(error: RacewayError) -> Response:
-    details = error.details if isinstance(error, SchemaRefusedError) else None
+def refusal_of(error: errors.RacewayError) -> Response:
+    details = error.details if isinstance(error, errors.SchemaRefusedError) else None
     return refusal(status_of(error), error.code, str(error), details)
 
 

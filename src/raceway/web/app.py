@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.web.answers import refusal
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
@@ -21,8 +20,8 @@ from raceway.web.doorman import Doorman
 from raceway.web.event_streams import EventStreams
 from raceway.web.graph import GraphRoutes
 from raceway.web.guard import Guard
-from raceway.web.health import HealthRoutes
-from raceway.web.live import Live, LiveRoutes
+from raceway.web.health import HealthRoutes, LiveRoutes
+from raceway.web.live import Live
 from raceway.web.messages import MessageRoutes
 from raceway.web.openapi import DocumentRoutes
 from raceway.web.pipeline import PipelineRoutes
@@ -31,9 +30,9 @@ from raceway.web.publishing import PublishRoutes
 from raceway.web.queues import QueueRoutes
 from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
-from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
+from raceway.web.registry_form import refused_at
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.routing import Routes, WebRoute, checked, routes_of
+from raceway.web.routing import Routes, Site, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
@@ -52,37 +51,37 @@ def build_app(
     admin_token: str = "",
     more: Sequence[Routes] = (),
     listen: config.Listen = USUAL,
-    streams: EventStreams | None = None,
     doors: Mapping[str, int] | None = None,
     data: Path | None = None,
 ) -> Starlette:
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
-    what is private. `more` are the routes of wires. `streams` lets the caller end event streams on shutdown. `doors`
-    are all listening ports, for the AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+    what is private. `more` are the routes of wires. `doors` are all listening ports, for the
+    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
 
-    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
+    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `streams`,
+    `live` and `desk`.
     """
-    streams = streams or EventStreams(door, listen.http)
-    live, desk, doorman = Live(door), QueryPool(door.view, data), Doorman(door, admin_token)
+    streams, live, desk = EventStreams(door, listen.http), Live(door), QueryPool(door.view, data)
     routes: list[WebRoute] = []
+    site = Site(door, desk, live, streams, listen, admin_token, data, doors or {}, more, routes)
+    doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
-    groups = [
-        HealthRoutes(door, more, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(door, admin_token),
-        LiveRoutes(live, door), MessageRoutes(door, desk, doorman, listen.http),
-        TopicRoutes(door, live), GraphRoutes(door, data, desk), PipelineRoutes(data, door, desk),
-        SubscriptionRoutes(door, doorman), PolicyRoutes(door), QueueRoutes(door, doorman),
-        *more, SchemaRoutes(door), RegistryRoutes(door),
-        TopicReadRoutes(door, listen.http, streams), PublishRoutes(door, listen), RejectedRoutes(door),
-        AsyncApiRoutes(door, doors or {}), DocumentRoutes(routes),
-    ]  # fmt: skip
+    first = (
+        HealthRoutes, ConsoleRoutes, SessionRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes, PipelineRoutes,
+        SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+    )  # fmt: skip
+    then = (
+        SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes
+    )  # fmt: skip
+    groups = [*(kind(site) for kind in first), *more, *(kind(site) for kind in then)]
     routes += routes_of(groups)
-    middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
+    middleware = [Middleware(Caution), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
-    app.state.live, app.state.desk, app.state.doorman = live, desk, doorman
+    app.state.streams, app.state.live, app.state.desk, app.state.doorman = streams, live, desk, doorman
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app
@@ -92,12 +91,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Answer a request that no handler matched: unknown path or method."""
     assert isinstance(error, HTTPException)
     code, sentence = WORDS.get(error.status_code, ("invalid", str(error.detail)))
-    answer = refusal(error.status_code, code, sentence)
+    answer = refused_at(request.scope["path"], error.status_code, code, sentence)
     answer.headers.update(error.headers or {})
     return answer
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer an unexpected exception, which is logged."""
-    answer = refusal(500, "internal", "internal error; see the log of the bus")
-    return refused_elsewhere(500, bytes(answer.body)) if is_address(request.url.path) else answer
+    return refused_at(request.scope["path"], 500, "internal", "internal error; see the log of the bus")

@@ -13,12 +13,12 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from raceway.broker.view import View
 from raceway.errors import BusyError
@@ -52,7 +52,7 @@ class QueryPool:
         arguments and result are pickled. Raises BusyError if too many are waiting."""
         if self._folder is None:
             return await self._submit(self._threads, partial(ask, self._rows, *args, **kwargs))
-        work = partial(_look, self._folder, partial(_called, ask, args, kwargs))
+        work = partial(_look, self._folder, ask, *args, **kwargs)
         try:
             return await self._submit(self._reader(), work)
         except BrokenProcessPool:  # killed, for example by the OOM killer: retry once with a new one
@@ -114,15 +114,11 @@ def _settle(parent: int) -> None:
         os._exit(0)
 
 
-def _look(folder: Path, ask: Callable[[SearchedRows], T]) -> T:
+def _look(folder: Path, ask: Callable[Concatenate[SearchedRows, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
     journal = _opened.get(folder)
     if journal is None:
         journal = _opened[folder] = _Files(folder)
     journal.refresh()
-    return ask(journal)
-
-
-def _called(ask: Callable[..., T], args: Sequence[Any], kwargs: dict[str, Any], journal: SearchedRows) -> T:
     return ask(journal, *args, **kwargs)
 
 

@@ -7,7 +7,6 @@ expressed. A document has a limited number of topics; `after`, the last topic of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
@@ -17,13 +16,12 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from raceway import __version__
-from raceway.broker.door import Door
 from raceway.broker.view.topics import KnownTopic
 from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_reserved
 from raceway.web.inputs import CLAMPED
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.web.routing import LOOKUP, Site, SiteRoutes, get
 from raceway.wires import WIRES
 from raceway.wires.wire import Wire, load
 
@@ -34,12 +32,11 @@ SCHEMA_BYTES = 8 * 1024 * 1024
 MORE = "x-raceway-after"
 
 _DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09")
-_PLAIN: dict[str, tuple[dict[str, str], str]] = {
-    "string": ({"type": "string"}, "text/plain"),
-    "number": ({"type": "number"}, "application/json"),
-    "bytes": ({"type": "string", "format": "binary"}, "application/octet-stream"),
-}
+_PLAIN = {"string": {"type": "string"}, "number": {"type": "number"}, "bytes": {"type": "string", "format": "binary"}}
+# Content type of a schema type; others are bytes.
 _CONTENT_TYPES = {
+    "string": "text/plain",
+    "number": "application/json",
     "json_schema": "application/json",
     "avro": "application/vnd.apache.avro",
     "protobuf": "application/x-protobuf",
@@ -68,14 +65,12 @@ class AsyncQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(description="Maximum number of topics.", ge=1, extra=CLAMPED)] = TOPICS
 
 
-class AsyncApiRoutes(Routes):
-    """Handler of the document. `doors`: port numbers by name."""
-
-    def __init__(self, door: Door, doors: Mapping[str, int]) -> None:
-        self._view = door.view
+class AsyncApiRoutes(SiteRoutes):
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
         known = {port.name: Spoken(port.protocol, wire) for wire in WIRES for port in wire.ports if port.protocol}
         known["console"] = Spoken("http", None)
-        self._doors = {name: port for name, port in doors.items() if name in known}
+        self._doors = {name: port for name, port in site.ports.items() if name in known}
         self._spoken = known
 
     @get("/asyncapi.json", LOOKUP, "door")
@@ -132,7 +127,7 @@ class AsyncApiRoutes(Routes):
         message: dict[str, Any] = {"name": topic.name}
         if version is None:
             return message
-        message["contentType"] = _content_type(version)
+        message["contentType"] = _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
         message["x-raceway-schema"] = {
             "subject": version.subject, "version": version.version, "policy": bound.policy,
             "validate_payload": bound.validate_payload,
@@ -188,16 +183,10 @@ def _component(version: SchemaVersion) -> str:
     return f"{subject}-{version.schema_id}-{version.version}"
 
 
-def _content_type(version: SchemaVersion) -> str:
-    if version.schema_type in _PLAIN:
-        return _PLAIN[version.schema_type][1]
-    return _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
-
-
 def schema_of(version: SchemaVersion, document: Any = None) -> dict[str, Any]:
     """Return a schema in AsyncAPI's form for its language. `document`: a JSON Schema bundled with its references."""
     if version.schema_type in _PLAIN:
-        return dict(_PLAIN[version.schema_type][0])
+        return dict(_PLAIN[version.schema_type])
     text = version.definition.decode("utf-8", "replace")
     if version.schema_type == "protobuf":
         return {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": text}

@@ -7,7 +7,6 @@ security policy allows scripts and styles from this port only and none inline, s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.web.answers import refusal
-from raceway.web.routing import OPEN, Routes, get
+from raceway.web.routing import OPEN, SiteRoutes, get
 from raceway.wires import WIRES
 
 FOLDER = Path(__file__).parent / "static"
@@ -91,15 +90,12 @@ def wire_colours() -> str:
     return f':root {{{light} }}\n:root[data-theme="dark"] {{{dark} }}\n{rules}'
 
 
-class ConsoleRoutes(Routes):
-    """The console's files. `opened` is called when a browser loads the page."""
-
-    def __init__(self, opened: Callable[[], None]) -> None:
-        self._opened = opened
+class ConsoleRoutes(SiteRoutes):
+    """The console's files."""
 
     @get("/", OPEN)
     async def page(self, request: Request) -> Response:
-        self._opened()
+        self._site.desk.warm()
         return _answer(request, files()["index.html"])
 
     @get(PREFIX + "{name:path}", OPEN)

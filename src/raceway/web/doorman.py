@@ -9,39 +9,32 @@ With an administrator's token and no other security, that token is required for 
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from raceway.broker.door import Door
 from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
 from raceway.model.intents.security import Identify, ProveAdministrator
 from raceway.model.security import OWNER, Principal
-from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
+from raceway.web.answers import PRINCIPAL, address_of, status_of, token_of
 from raceway.web.peer import ask
-from raceway.web.routing import NOT_THERE, Access, refused_by
+from raceway.web.registry_form import refused_at
+from raceway.web.routing import NOT_THERE, Access, Site, refused_by
 
 
 class Doorman:
-    """Checks every request before its handler. `admin_token` is empty if the bus has none."""
+    """Checks every request before its handler."""
 
-    def __init__(self, door: Door, admin_token: str) -> None:
-        self._door, self._permissions = door, door.view.permissions
-        self._admin_token = admin_token
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether private routes are protected; then a queue's own token is not needed in addition."""
-        return self._permissions.enabled or bool(self._admin_token)
-
-    def maybe_queue_token(self, request: Request) -> str | None:
-        """Return the token that a queue's own is compared with; None if private routes are protected anyway."""
-        return None if self.is_asking else token_of(request)
+    def __init__(self, site: Site) -> None:
+        self._site, self._door, self._permissions = site, site.door, site.door.view.permissions
 
     async def check(self, request: Request, access: Access) -> None:
         """Check a request and store its principal in the scope. Raises ForbiddenError, UnauthenticatedError."""
-        if access.scope == "everybody" or not self.is_asking:
+        if access.scope == "everybody" or not self._site.is_asking:
             return
         token, address = token_of(request), address_of(request)
         if await self._is_owner(request, token, address):
@@ -56,7 +49,7 @@ class Doorman:
         try:
             await self.check(Request(scope), NOT_THERE)
         except RacewayError as error:
-            await refused_by(refusal_of, error)(scope, receive, send)
+            await refused_by(partial(_refused, scope["path"]), error)(scope, receive, send)
         else:
             raise HTTPException(404)
 
@@ -64,10 +57,10 @@ class Doorman:
         """Return whether this is the administrator's token. Raises TooManyFailuresError."""
         if self._permissions.enabled and is_signed(token):
             return False
-        return await ask(self._door, request, ProveAdministrator(token, self._admin_token, address))
+        return await ask(self._door, request, ProveAdministrator(token, self._site.admin_token, address))
 
     async def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
-        if self._admin_token and token and not is_signed(token):  # it was counted as a failure already
+        if self._site.admin_token and token and not is_signed(token):  # it was counted as a failure already
             raise UnauthenticatedError("the token is not valid")
         principal = await ask(self._door, request, Identify(f"Bearer {token}" if token else None, address))
         request.scope[PRINCIPAL] = principal
@@ -78,3 +71,7 @@ class Doorman:
         if access.scope == "topic":
             return any(self._permissions.allows_somewhere(principal, each) for each in access.permissions)
         return any(self._permissions.allows(principal, each, None) for each in access.permissions)
+
+
+def _refused(path: str, error: RacewayError) -> Response:
+    return refused_at(path, status_of(error), error.code, str(error))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -23,18 +23,35 @@ from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import BusyError, RacewayError, TrimmedError
+from raceway.journal.query.inspect import document
 from raceway.model.envelope import HTTP, PUBLISH, Batch
 from raceway.model.intents.reading import Follow, ReadRows, Unfollow
 from raceway.model.security import OWNER
+from raceway.net.codec.cloudevents import event_of
 from raceway.net.ids import random_id
 from raceway.web.answers import ABORT, UNSENT
 from raceway.web.peer import performed
-from raceway.web.topic_rows import Form, encode_line, place_of, shown
 
 # Rows of one read from the journal: other streams wait for the same threads.
 READ_ROWS = 200
 # Reconnection time that browsers are told.
 RETRY_MS = 1000
+Form = Literal["rows", "cloudevents"]
+# Columns about the journal, of no use to readers by offset.
+HIDDEN = ("partition", "sequence")
+
+encode_line = msgspec.json.Encoder().encode
+
+
+def place_of(offsets: Sequence[int]) -> str:
+    return ",".join(map(str, offsets))
+
+
+def shown(row: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """Return a row in the wanted format."""
+    if form == "cloudevents":
+        return event_of(row)
+    return document({name: value for name, value in row.items() if name not in HIDDEN})
 
 
 class ShownCommit(NamedTuple):
@@ -119,19 +136,16 @@ class Tail:
 
         def show(form: Form) -> ShownCommit:
             if form not in made:
-                made[form] = _shown(batch, rows, form, end)
+                publishes = [_columns(batch, row) for row in rows if batch.item("kind", row) == PUBLISH]
+                made[form] = _encoded(publishes, form, end)
             return made[form]
 
         for stream in self.streams:
             stream.offer(self.topic, first, show)
 
 
-def _shown(batch: Batch, rows: Sequence[int], form: Form, stop: int) -> ShownCommit:
-    """Encode the publishes among these rows; requests are skipped."""
-    chosen = [row for row in rows if batch.item("kind", row) == PUBLISH]
-    lines = [
-        (batch.item("offset", row), encode_line(shown(_columns(batch, row), form))) for row in chosen
-    ]  # fmt: skip
+def _encoded(publishes: Iterable[Mapping[str, Any]], form: Form, stop: int) -> ShownCommit:
+    lines = [(row["offset"], encode_line(shown(row, form))) for row in publishes]
     return ShownCommit(lines, stop, sum(len(line) for _, line in lines))
 
 
@@ -156,7 +170,7 @@ class StreamsPeer(Peer):
 
 class EventStreams:
     def __init__(self, door: Door, settings: config.HttpDoorSettings) -> None:
-        self._door, self.settings = door, settings
+        self.door, self.settings = door, settings
         self._peer = StreamsPeer(door)
         self._tails = self._peer.tails
         self._open: set[EventStream] = set()
@@ -170,7 +184,7 @@ class EventStreams:
             tail = self._tails.get(topic)
             if tail is None:
                 tail = self._tails[topic] = Tail(topic)
-                self._door.perform(self._peer, Follow(topic), tail.followed)
+                self.door.perform(self._peer, Follow(topic), tail.followed)
             tail.streams.append(stream)
         self._open.add(stream)
         return stream
@@ -181,11 +195,8 @@ class EventStreams:
             tail = self._tails[topic]
             tail.streams.remove(stream)
             if not tail.streams:
-                self._door.perform(self._peer, Unfollow(topic))
+                self.door.perform(self._peer, Unfollow(topic))
                 del self._tails[topic]
-
-    def note_stalled(self) -> None:
-        self._door.runtime.counts["bus.slow_closed"] += 1
 
     def close(self) -> None:
         """End all streams, for the shutdown. Readers reconnect later."""
@@ -219,23 +230,23 @@ class EventStreams:
         edge, end = stream.edges[topic], self._tails[topic].end or 0
         try:
             wanted = ReadRows(topic, edge, READ_ROWS, self.settings.stream_bytes)
-            rows = await performed(self._door, self._peer, wanted)
+            rows = await performed(self.door, self._peer, wanted)
         except TrimmedError as error:
             return stream.gap(topic, error.first)
         if not rows:  # damaged
             return stream.gap(topic, end)
         if rows[0]["offset"] > edge:
             return stream.gap(topic, rows[0]["offset"])
-        found = await asyncio.to_thread(_encoded, rows, edge, stream.form)
+        found = await asyncio.to_thread(_read, rows, edge, stream.form)
         stream.edges[topic] = found.stop
         return stream.events(topic, found.rows, found.stop)
 
 
-def _encoded(rows: list[dict[str, Any]], offset: int, form: Form) -> ShownCommit:
+def _read(rows: list[dict[str, Any]], offset: int, form: Form) -> ShownCommit:
     """Encode the publishes among rows from an offset on, up to the first gap."""
     rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
-    lines = [(row["offset"], encode_line(shown(row, form))) for row in rows if row["kind"] == PUBLISH.decode()]
-    return ShownCommit(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
+    publishes = (row for row in rows if row["kind"] == PUBLISH.decode())
+    return _encoded(publishes, form, rows[-1]["offset"] + 1)
 
 
 class EventResponse(Response):
@@ -253,7 +264,7 @@ class EventResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._run(send, scope[UNSENT])
         except TimeoutError:
-            self._streams.note_stalled()
+            self._streams.door.runtime.counts["bus.slow_closed"] += 1
             scope[ABORT]()  # a close would wait for output that the client does not read
         finally:
             leaving.cancel()

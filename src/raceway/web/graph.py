@@ -1,22 +1,33 @@
 """The service graph over the console port: from the newest rows of the journal and the current subscribers, or from the
-pipeline's table of all hours."""
+pipeline's table of all hours.
+
+The table, `gold.service_graph`, has a row for each hour, caller, callee and topic. Counts are summed here. Percentiles
+cannot be summed: the median is the mean of the hours' medians weighted by calls, the slowest is that of the worst hour.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.broker.view import View
 from raceway.errors import UnknownTableError
-from raceway.journal.query.flows import Flows, recent_flows
-from raceway.web.asking import QueryPool
-from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.journal.query.flows import Exchange, Flows, recent_flows
+from raceway.web.pipeline import table_folders, table_parts
+from raceway.web.routing import LOOKUP, SiteRoutes, get
+
+TABLE = "gold.service_graph"
+# The callee of an unanswered request.
+NOBODY = "nobody"
+KEYS = ["caller", "callee", "topic", "wire", "callee_wire"]
+COLUMNS = [*KEYS, "hour", "calls", "errors", "timeouts", "late", "latency_p50_us", "latency_p99_us"]
 
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +55,18 @@ class Graph(msgspec.Struct, frozen=True):
     has_table: bool
 
 
-class GraphRoutes(Routes):
-    def __init__(self, door: Door, data: Path | None, desk: QueryPool) -> None:
-        self._view, self._data, self._desk = door.view, data, desk
-
+class GraphRoutes(SiteRoutes):
     @get("/api/graph", LOOKUP, "bus")
     async def graph(self, query: GraphQuery) -> Graph:
         """The service graph, from the newest rows or the pipeline's table."""
-        folder = await self._desk.run(partial(maybe_folder, self._data))
+        desk = self._site.desk
+        folder = await desk.run(partial(_maybe_folder, self._site.data))
         if query.source == "journal":
-            flows = await self._desk.look(recent_flows, query.rows, query.limit)
+            flows = await desk.look(recent_flows, query.rows, query.limit)
             return Graph(flows, _listeners(self._view, flows, query.limit), folder is not None)
         if folder is None:
             raise UnknownTableError(TABLE)
-        return Graph(await self._desk.run(partial(flows_of_table, folder, query.limit)), [], True)
+        return Graph(await desk.run(partial(_flows_of_table, folder, query.limit)), [], True)
 
 
 def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
@@ -72,3 +81,62 @@ def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
             for consumer in view.subscriptions.status(topic, name).consumers:
                 found[topic, consumer, "danube"] = None
     return [Listener(*key) for key in list(found)[:limit]]
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def _maybe_folder(data: Path | None) -> Path | None:
+    """Return the folder of the table, if it exists as Parquet files."""
+    folder = table_folders(data).get(TABLE)
+    return None if folder is None or (folder / "_delta_log").is_dir() else folder
+
+
+def _flows_of_table(folder: Path, limit: int) -> Flows:
+    """Return the `limit` busiest pairs of all hours."""
+    hours = _read(folder)
+    if not hours.num_rows:
+        return Flows(first=0, stop=0, since_us=0, exchanges=[], sources=[], unanswered={})
+    since_us = pc.min(hours.column("hour")).cast(pa.timestamp("us", "UTC")).value
+    is_answered = pc.not_equal(hours.column("callee"), NOBODY)
+    missed = hours.filter(pc.invert(is_answered)).group_by("topic").aggregate([("calls", "sum")])
+    return Flows(
+        first=0, stop=0, since_us=since_us, exchanges=_exchanges(hours.filter(is_answered), limit), sources=[],
+        unanswered={row["topic"]: row["calls_sum"] for row in _busiest(missed, limit)},
+    )  # fmt: skip
+
+
+def _read(folder: Path) -> pa.Table:
+    found = []
+    for part in table_parts(folder):
+        try:
+            # As a single file, so that the name of its folder does not become a column.
+            with pq.ParquetFile(part) as file:
+                found.append(file.read(COLUMNS))
+        except (OSError, ValueError):  # being replaced; pyarrow's errors are subclasses
+            continue
+    return pa.concat_tables(found) if found else pa.table({name: [] for name in COLUMNS})
+
+
+def _exchanges(hours: pa.Table, limit: int) -> list[Exchange]:
+    for name in ("latency_p50_us", "latency_p99_us"):
+        hours = hours.set_column(hours.schema.get_field_index(name), name, pc.fill_null(hours.column(name), 0.0))
+    failed = pc.add(pc.add(hours.column("errors"), hours.column("timeouts")), hours.column("late"))
+    hours = hours.append_column("failed", failed).append_column(
+        "spent_us", pc.multiply(hours.column("latency_p50_us"), pc.cast(hours.column("calls"), pa.float64()))
+    )
+    wanted = [("calls", "sum"), ("failed", "sum"), ("spent_us", "sum"), ("latency_p99_us", "max")]
+    counted = hours.group_by(KEYS).aggregate(wanted)
+    return [
+        Exchange(
+            requester=row["caller"], responder=row["callee"], topic=row["topic"], wire=row["wire"],
+            answer_wire=row["callee_wire"], count=row["calls_sum"], errors=row["failed_sum"],
+            median_us=round(row["spent_us_sum"] / row["calls_sum"]), slowest_us=round(row["latency_p99_us_max"]),
+        )
+        for row in _busiest(counted, limit)
+    ]  # fmt: skip
+
+
+def _busiest(counted: pa.Table, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = counted.sort_by([("calls_sum", "descending")]).slice(0, limit).to_pylist()
+    return rows

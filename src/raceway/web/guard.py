@@ -9,7 +9,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raceway.config import names_us
-from raceway.web.answers import refusal
+from raceway.web.registry_form import refused_at
 
 # RFC 9112, 3.2: more than one Host is a bad request. Servers disagree on which one counts.
 ONCE = (b"host", b"origin")
@@ -26,10 +26,11 @@ class Guard:
         if scope["type"] == "http":
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in ONCE):
-                await refusal(400, "malformed", "more than one Host or Origin header")(scope, receive, send)
+                said = "more than one Host or Origin header"
+                await refused_at(scope["path"], 400, "malformed", said)(scope, receive, send)
                 return
             if (reason := self._maybe_refuse(scope)) is not None:
-                await refusal(403, "forbidden", reason)(scope, receive, send)
+                await refused_at(scope["path"], 403, "forbidden", reason)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

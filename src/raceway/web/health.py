@@ -1,24 +1,26 @@
-"""Health of the bus over the console port: liveness, readiness, metrics, and the journal's files."""
+"""Health of the bus over the console port: liveness, readiness, metrics, the journal's files, and live figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 import msgspec
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
-from raceway.broker.door import Door
-from raceway.errors import JournalError
+from raceway.errors import BusyError, JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
-from raceway.web.asking import QueryPool
+from raceway.web.answers import principal_of
+from raceway.web.live import Overview, Sample
 from raceway.web.metrics import exposition
-from raceway.web.routing import LOOKUP, OPEN, TEXT, Answered, Routes, get
+from raceway.web.routing import EVENTS, LOOKUP, OPEN, TEXT, Answered, SiteRoutes, get
 
 # Number of newest segments shown.
 SEGMENTS = 200
+# Each watcher costs a task and a socket.
+MAX_WATCHERS = 64
 
 
 class Alive(msgspec.Struct):
@@ -42,10 +44,7 @@ class JournalHealth(msgspec.Struct, frozen=True):
     segments: list[SegmentFacts]
 
 
-class HealthRoutes(Routes):
-    def __init__(self, door: Door, more: Sequence[Routes], data: Path | None, desk: QueryPool) -> None:
-        self._view, self._more, self._data, self._desk = door.view, more, data, desk
-
+class HealthRoutes(SiteRoutes):
     @get("/healthz", OPEN, "bus")
     async def alive(self) -> Alive:
         """Check that the process is alive."""
@@ -61,20 +60,48 @@ class HealthRoutes(Routes):
     @get("/metrics", OPEN, "bus", media_type=TEXT)
     async def metrics(self) -> Response:
         """Metrics for Prometheus."""
-        content = exposition(self._view, self._more)
+        content = exposition(self._view, self._site.more)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @get("/api/journal", LOOKUP, "bus")
     async def journal(self) -> JournalHealth:
         """Health of the journal."""
-        return await self._desk.run(self._look)
+        return await self._site.desk.run(self._look)
 
     def _look(self) -> JournalHealth:
-        health = self._view.health.now().journal
-        if self._data is None or health.durability == "memory":
+        health, data = self._view.health.now().journal, self._site.data
+        if data is None or health.durability == "memory":
             return JournalHealth(health, "", [])
         try:
-            segments = survey(self._data, 0).segments[-SEGMENTS:]
+            segments = survey(data, 0).segments[-SEGMENTS:]
         except (JournalError, OSError):  # files may change while they are read
             segments = []
-        return JournalHealth(health, str(self._data), segments[::-1])
+        return JournalHealth(health, str(data), segments[::-1])
+
+
+class History(msgspec.Struct, frozen=True):
+    """Samples of the last five minutes, one a second."""
+
+    samples: list[Sample]
+
+
+class LiveRoutes(SiteRoutes):
+    @get("/api/overview", LOOKUP, "bus")
+    async def overview(self) -> Overview:
+        """Current status of the bus."""
+        return self._site.live.overview()
+
+    @get("/api/history", LOOKUP, "bus")
+    async def history(self) -> History:
+        """Rates of the last five minutes."""
+        return History(list(self._site.live.samples))
+
+    @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
+    async def watch(self, request: Request) -> Response:
+        """The overview once a second, as server-sent events called `overview`."""
+        if self._site.live.watchers >= MAX_WATCHERS:
+            raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
+        may_go_on = partial(self._view.permissions.check, principal_of(request), "Lookup")
+        # Proxies must not buffer events.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._site.live.events(may_go_on), media_type=EVENTS, headers=headers)

@@ -12,16 +12,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
 from raceway.broker.door import Door
 from raceway.broker.view.health import Counts
-from raceway.errors import BusyError, ForbiddenError
+from raceway.errors import ForbiddenError
 from raceway.model.envelope import HTTP, encode_json
-from raceway.web.answers import principal_of
-from raceway.web.routing import EVENTS, LOOKUP, Routes, get
 from raceway.wires import WIRES
 
 # Five minutes at one a second: the length of the chart.
@@ -30,8 +26,6 @@ KEPT_SAMPLES = 300
 TOPIC_EVERY, TOPIC_SAMPLES = 5, 4
 # Lower bound of the elapsed time, for a clock that was set back.
 LEAST_US = 50_000
-# Each watcher costs a task and a socket.
-MAX_WATCHERS = 64
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -42,12 +36,6 @@ class Sample(msgspec.Struct, frozen=True):
     delivered: int
     bytes: int
     errors: int
-
-
-class History(msgspec.Struct, frozen=True):
-    """Samples of the last five minutes, one a second."""
-
-    samples: list[Sample]
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,32 +155,3 @@ def _summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
         wires[wire.decode()] = wires.get(wire.decode(), 0) + count
     errors = named["router.message.error"] + named["router.response.error"] + named["router.request.timeout"]
     return wires, (named["bus.delivered"], named["bus.bytes"], errors)
-
-
-class LiveRoutes(Routes):
-    def __init__(self, live: Live, door: Door) -> None:
-        self._live, self._permissions = live, door.view.permissions
-
-    @get("/api/overview", LOOKUP, "bus")
-    async def overview(self) -> Overview:
-        """Current status of the bus."""
-        return self._live.overview()
-
-    @get("/api/history", LOOKUP, "bus")
-    async def history(self) -> History:
-        """Rates of the last five minutes."""
-        return History(list(self._live.samples))
-
-    @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
-    async def watch(self, request: Request) -> Response:
-        """The overview once a second, as server-sent events called `overview`."""
-        if self._live.watchers >= MAX_WATCHERS:
-            raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
-        principal = principal_of(request)
-
-        def may_go_on() -> None:
-            self._permissions.check(principal, "Lookup")
-
-        # Proxies must not buffer events.
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._live.events(may_go_on), media_type=EVENTS, headers=headers)

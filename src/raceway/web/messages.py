@@ -19,8 +19,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from raceway import config
-from raceway.broker.door import Door
 from raceway.errors import MalformedError, TrimmedError, UnknownError, UnknownMessageError, UnknownTopicError
 from raceway.journal.contract import SearchedRows
 from raceway.journal.query.search import LARGEST, Criteria, search
@@ -28,10 +26,8 @@ from raceway.journal.query.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
 from raceway.web.answers import principal_of
-from raceway.web.asking import QueryPool
-from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED
-from raceway.web.routing import BYTES, CONSUME, CONSUME_ALL, Routes, get
+from raceway.web.routing import BYTES, CONSUME, CONSUME_ALL, SiteRoutes, get
 
 # Bytes of a payload in a list, and in a single message; more must be downloaded.
 PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
@@ -105,11 +101,8 @@ class Latest(msgspec.Struct, frozen=True):
     total: int
 
 
-class UnknownTraceError(UnknownError):
+class UnknownTraceError(UnknownError, code="unknown_trace", kind="message"):
     """No message with this id was found in the rows searched."""
-
-    code = "unknown_trace"
-    kind = "message"
 
 
 class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,14 +112,11 @@ class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
     rows: Annotated[int, Meta(description="Maximum number of rows to read.", ge=0, extra=CLAMPED)] | None = None
 
 
-class MessageRoutes(Routes):
-    def __init__(self, door: Door, desk: QueryPool, doorman: Doorman, settings: config.HttpDoorSettings) -> None:
-        self._view, self._desk, self._doorman, self._settings = door.view, desk, doorman, settings
-
+class MessageRoutes(SiteRoutes):
     @get("/api/messages", CONSUME_ALL, "messages")
     async def messages(self, query: SearchQuery) -> Page:
         """Search messages, newest first, within a limit of rows."""
-        return await self._desk.look(_page, query, self._hidden())
+        return await self._site.desk.look(_page, query, self._hidden())
 
     @get("/api/messages/{position}", CONSUME_ALL, "messages")
     async def message(self, position: str) -> MessageRow:
@@ -148,17 +138,15 @@ class MessageRoutes(Routes):
             raise UnknownTopicError(name)
         names = [each for each in topic.parts if each not in self._hidden()]
         kept = {name: self._view.topics.offsets(name) for name in names}
-        messages = await self._desk.look(_latest, kept, query.limit)
+        messages = await self._site.desk.look(_latest, kept, query.limit)
         return Latest(messages, sum(end - first for first, end in kept.values()))
 
     @get("/api/traces/{id:path}", CONSUME, "messages")
     async def trace(self, request: Request, id: str, query: TraceQuery) -> Trace:
         """The trace that a message belongs to, as a tree."""
-        topic, limit = query.topic, self._settings.trace_rows
-        trace, searched = await self._desk.look(
-            _search, id, min(query.rows or limit, limit), query.since_us, query.until_us,
-            None if topic is None else (topic, self._view.topics.offsets(topic)[1]),
-        )  # fmt: skip
+        limit = self._site.listen.http.trace_rows
+        topic = None if query.topic is None else (query.topic, self._view.topics.offsets(query.topic)[1])
+        trace, searched = await self._site.desk.look(_search, id, query, min(query.rows or limit, limit), topic)
         principal, permissions = principal_of(request), self._view.permissions
         if trace is not None:
             trace = self._allowed(principal, trace)
@@ -175,10 +163,10 @@ class MessageRoutes(Routes):
         return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
 
     def _hidden(self) -> frozenset[str]:
-        return frozenset() if self._doorman.is_asking else self._view.queues.guarded()
+        return frozenset() if self._site.is_asking else self._view.queues.guarded()
 
     async def _read(self, position: str) -> dict[str, Any]:
-        row = await self._desk.look(_row, position)
+        row = await self._site.desk.look(_row, position)
         if row["topic"] in self._hidden():
             raise UnknownMessageError(row["sequence"])
         return row
@@ -251,13 +239,9 @@ def _row(journal: SearchedRows, text: str) -> dict[str, Any]:
 
 
 def _search(
-    journal: SearchedRows,
-    wanted: str,
-    rows: int,
-    since_us: int | None,
-    until_us: int | None,
-    topic: tuple[str, int] | None,
+    journal: SearchedRows, wanted: str, query: TraceQuery, rows: int, topic: tuple[str, int] | None
 ) -> tuple[Trace | None, int]:
     """Return the trace, if found, and how many rows were searched."""
     search = search_of(journal, rows)
-    return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched
+    found = maybe_trace(search, wanted, since_us=query.since_us, until_us=query.until_us, topic=topic)
+    return found, search.searched

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
+from typing import TypeVar
 
 import msgspec
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,81 +13,65 @@ from prometheus_client.exposition import generate_latest
 from raceway.broker.view import View
 from raceway.web.routing import Routes
 
-# Prometheus name to the meter's name, which follows MB, and help text. Labels are few and fixed.
+Labelled = TypeVar("Labelled", CounterMetricFamily, GaugeMetricFamily)
+
+# Name of a counter, without `raceway_` and `_total`, to the meter's name, which follows MB, and help text.
 COUNTERS = {
-    "raceway_delivered_messages_total": ("bus.delivered", "Copies of publishes delivered to subscribers."),
-    "raceway_received_bytes_total": ("bus.bytes", "Payload bytes received."),
-    "raceway_unrouted_publishes_total": ("router.publish.dropped", "Publishes without subscribers."),
-    "raceway_request_timeouts_total": ("router.request.timeout", "Requests whose deadline passed."),
-    "raceway_evicted_requests_total": ("router.request.dropped", "Requests evicted or failed by the bus."),
-    "raceway_failed_answers_total": ("router.response.error", "Answers that report a failure of the service."),
-    "raceway_late_answers_total": ("bus.answer.late", "Answers received after the deadline."),
-    "raceway_duplicate_answers_total": ("bus.answer.duplicate", "Answers to requests that were answered before."),
-    "raceway_unknown_answers_total": ("bus.answer.unknown", "Answers to unknown requests."),
-    "raceway_message_errors_total": ("router.message.error", "Messages answered with an error."),
-    "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
-    "raceway_stalled_peers_closed_total": (
-        "bus.stalled_closed",
-        "Peers closed because a message was not completed in time.",
-    ),
-    "raceway_unfinished_peers_closed_total": (
+    "delivered_messages": ("bus.delivered", "Copies of publishes delivered to subscribers."),
+    "received_bytes": ("bus.bytes", "Payload bytes received."),
+    "unrouted_publishes": ("router.publish.dropped", "Publishes without subscribers."),
+    "request_timeouts": ("router.request.timeout", "Requests whose deadline passed."),
+    "evicted_requests": ("router.request.dropped", "Requests evicted or failed by the bus."),
+    "failed_answers": ("router.response.error", "Answers that report a failure of the service."),
+    "late_answers": ("bus.answer.late", "Answers received after the deadline."),
+    "duplicate_answers": ("bus.answer.duplicate", "Answers to requests that were answered before."),
+    "unknown_answers": ("bus.answer.unknown", "Answers to unknown requests."),
+    "message_errors": ("router.message.error", "Messages answered with an error."),
+    "slow_peers_closed": ("bus.slow_closed", "Peers closed because they did not read."),
+    "stalled_peers_closed": ("bus.stalled_closed", "Peers closed because a message was not completed in time."),
+    "unfinished_peers_closed": (
         "bus.unfinished_closed",
         "Connections closed because unfinished input exceeded its budget; those with most are closed first.",
     ),
-    "raceway_refused_topics_total": ("bus.topics_refused", "New topics refused because one address created too many."),
-    "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were idle too long."),
-    "raceway_detached_subscribers_total": (
-        "bus.detached",
-        "Times that a subscriber left the live path and read from the journal.",
-    ),
-    "raceway_rejoined_subscribers_total": (
-        "bus.rejoined",
-        "Times that a subscriber caught up and returned to the live path.",
-    ),
-    "raceway_live_gaps_total": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
-    "raceway_dropped_answers_total": (
+    "refused_topics": ("bus.topics_refused", "New topics refused because one address created too many."),
+    "silent_peers_closed": ("bus.silent_closed", "Peers closed because they were idle too long."),
+    "detached_subscribers": ("bus.detached", "Times that a subscriber left the live path and read from the journal."),
+    "rejoined_subscribers": ("bus.rejoined", "Times that a subscriber caught up and returned to the live path."),
+    "live_gaps": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
+    "dropped_answers": (
         "bus.answers_dropped",
         "Unsolicited replies and system messages dropped because the peer was full.",
     ),
-    "raceway_ack_timeouts_total": (
-        "bus.ack_timeouts",
-        "Messages not acknowledged in time; they are delivered again.",
-    ),
-    "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
-    "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
-    "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages dropped after too many failures."),
-    "raceway_live_dropped_messages_total": (
+    "ack_timeouts": ("bus.ack_timeouts", "Messages not acknowledged in time; they are delivered again."),
+    "redelivered_messages": ("bus.redelivered", "Messages delivered to a consumer again."),
+    "dead_letters": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
+    "poison_dropped_messages": ("bus.poison_dropped", "Messages dropped after too many failures."),
+    "live_dropped_messages": (
         "bus.live_dropped",
         "Messages of non-reliable topics dropped because no stream had room.",
     ),
-    "raceway_unwanted_keys_total": ("bus.key_skipped", "Messages whose key no consumer of the subscription accepts."),
-    "raceway_undeliverable_messages_total": (
+    "unwanted_keys": ("bus.key_skipped", "Messages whose key no consumer of the subscription accepts."),
+    "undeliverable_messages": (
         "bus.undeliverable",
         "Messages that a receiver did not accept, or that its wire cannot carry.",
     ),
-    "raceway_skipped_messages_total": (
+    "skipped_messages": (
         "bus.subscription_skipped",
         "Messages lost or removed before a subscription or queue delivered them.",
     ),
-    "raceway_repeated_messages_total": (
-        "bus.deduplicated",
-        "Messages not stored because their x-dedup-id was a repeat.",
-    ),
-    "raceway_unspelled_messages_total": (
+    "repeated_messages": ("bus.deduplicated", "Messages not stored because their x-dedup-id was a repeat."),
+    "unspelled_messages": (
         "bus.unspelled",
         "Copies not delivered because the subscriber's wire cannot express the topic's name.",
     ),
-    "raceway_seneca_repeated_calls_total": (
-        "bus.repeated",
-        "Seneca calls answered as a repeat of a recent call with the same id.",
-    ),
-    "raceway_seneca_refused_returns_total": (
+    "seneca_repeated_calls": ("bus.repeated", "Seneca calls answered as a repeat of a recent call with the same id."),
+    "seneca_refused_returns": (
         "bus.return_refused",
         "Seneca return paths refused because the bus may not connect there.",
     ),
-    "raceway_connections_total": ("connection.connected", "Connections accepted."),
-    "raceway_rejected_connections_total": ("connection.rejected", "Connections rejected because of the limit."),
-    "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),
+    "connections": ("connection.connected", "Connections accepted."),
+    "rejected_connections": ("connection.rejected", "Connections rejected because of the limit."),
+    "failed_connections": ("connection.failed", "Connections that ended in an error."),
 }
 # Gauges over all subscriptions.
 STANDING = {
@@ -106,44 +91,24 @@ class BusCollector:
 
     def collect(self) -> Iterable[Metric]:
         view, counts, gauges = self._view, self._view.health.counts(), self._view.health.gauges()
+        received = {(wire.decode(), kind): count for (wire, kind), count in counts.messages.items()}
         messages = CounterMetricFamily("raceway_messages", "Messages received.", labels=("wire", "kind"))
-        for (wire, kind), count in counts.messages.items():
-            messages.add_metric((wire.decode(), kind), count)
-        yield messages
-        for name, (key, help_text) in COUNTERS.items():
-            yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts.named[key])
-        violations = CounterMetricFamily(
-            "raceway_schema_violations",
-            "Messages that violate the schema policy of their topic.",
-            labels=("policy", "rule"),
-        )
-        for (policy, rule), count in counts.violations.items():
-            violations.add_metric((policy, rule), count)
-        yield violations
-        yield CounterMetricFamily("raceway_token_failures", "Invalid tokens.", value=counts.failed_tokens)
-        yield CounterMetricFamily(
-            "raceway_token_failures_refused",
-            "Tokens refused because of too many invalid ones before.",
-            value=counts.refused_tokens,
-        )
-        yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(view.peers))
-        yield GaugeMetricFamily(
-            "raceway_unfinished_bytes", "Buffered input of unfinished messages.", value=gauges.unfinished_bytes
-        )
-        yield GaugeMetricFamily(
-            "raceway_subscribers_behind",
-            "Subscribers that are catching up from the journal.",
-            value=gauges.subscribers_behind,
-        )
-        yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(view.topics))
-        yield GaugeMetricFamily(
-            "raceway_open_requests", "Requests that wait for an answer.", value=gauges.open_requests
-        )
-        yield GaugeMetricFamily(
-            "raceway_handed_requests",
-            "Requests delivered to zbus consumers and not answered.",
-            value=gauges.handed_requests,
-        )
+        yield _with_values(messages, received)
+        yield from (_counter(name, text, counts.named[key]) for name, (key, text) in COUNTERS.items())
+        violation = "Messages that violate the schema policy of their topic."
+        violations = CounterMetricFamily("raceway_schema_violations", violation, labels=("policy", "rule"))
+        yield _with_values(violations, counts.violations)
+        yield _counter("token_failures", "Invalid tokens.", counts.failed_tokens)
+        refused = "Tokens refused because of too many invalid ones before."
+        yield _counter("token_failures_refused", refused, counts.refused_tokens)
+        yield _gauge("peers", "Connected peers.", len(view.peers))
+        yield _gauge("unfinished_bytes", "Buffered input of unfinished messages.", gauges.unfinished_bytes)
+        behind = "Subscribers that are catching up from the journal."
+        yield _gauge("subscribers_behind", behind, gauges.subscribers_behind)
+        yield _gauge("topics", "Topics.", len(view.topics))
+        yield _gauge("open_requests", "Requests that wait for an answer.", gauges.open_requests)
+        handed = "Requests delivered to zbus consumers and not answered."
+        yield _gauge("handed_requests", handed, gauges.handed_requests)
         yield from self._subscriptions(gauges.producers)
         for routes in self._more:
             yield from routes.collect()
@@ -152,40 +117,43 @@ class BusCollector:
     def _subscriptions(self, producers: int) -> Iterable[Metric]:
         """Yield totals, and the lag by name of the subscriptions that are furthest behind: there may be thousands."""
         rows = list(self._view.subscriptions)
-        yield GaugeMetricFamily("raceway_subscriptions", "Subscriptions by name.", value=len(rows))
-        yield GaugeMetricFamily("raceway_producers", "Producers.", value=producers)
-        for name, help_text in STANDING.items():
-            total = sum(getattr(row, name) for row in rows)
-            yield GaugeMetricFamily(f"raceway_subscriptions_{name}", help_text, value=total)
-        lag = GaugeMetricFamily(
-            "raceway_subscription_lag",
-            f"Lag of the {FURTHEST} subscriptions that are furthest behind.",
-            labels=("topic", "subscription"),
-        )
-        for row in nlargest(FURTHEST, rows, key=lambda row: row.lag):
-            lag.add_metric((row.topic, row.name), row.lag)
-        yield lag
+        yield _gauge("subscriptions", "Subscriptions by name.", len(rows))
+        yield _gauge("producers", "Producers.", producers)
+        for name, text in STANDING.items():
+            yield _gauge(f"subscriptions_{name}", text, sum(getattr(row, name) for row in rows))
+        furthest = f"Lag of the {FURTHEST} subscriptions that are furthest behind."
+        lag = GaugeMetricFamily("raceway_subscription_lag", furthest, labels=("topic", "subscription"))
+        slowest = nlargest(FURTHEST, rows, key=lambda row: row.lag)
+        yield _with_values(lag, {(row.topic, row.name): row.lag for row in slowest})
 
     def _journal(self) -> Iterable[Metric]:
         bus = self._view.health.now()
-        health = bus.journal
-        writable = GaugeMetricFamily("raceway_journal_writable", "1 while the journal accepts writes.")
-        writable.add_metric((), health.status == "ok")
-        yield writable
-        committed = CounterMetricFamily("raceway_journal_committed_rows", "Rows committed, by position.")
-        committed.add_metric((), bus.committed + 1)
-        yield committed
-        for name, value in msgspec.structs.asdict(health).items():
+        yield _gauge("journal_writable", "1 while the journal accepts writes.", bus.journal.status == "ok")
+        yield _counter("journal_committed_rows", "Rows committed, by position.", bus.committed + 1)
+        for name, value in msgspec.structs.asdict(bus.journal).items():
             if isinstance(value, int) and name != "committed":
                 yield _health_gauge(name, value)
 
 
-def _health_gauge(name: str, value: int) -> Metric:
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"raceway_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"raceway_{name}", text, value=value)
+
+
+def _with_values(family: Labelled, values: Mapping[tuple[str, str], float]) -> Labelled:
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _health_gauge(name: str, value: float) -> Metric:
     """Return a gauge. Times are converted to seconds: Prometheus uses base units with their full names."""
-    figure: float = value
     if name.endswith("_us"):
-        name, figure = f"{name.removesuffix('_us')}_seconds", value / 1_000_000
-    return GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=figure)
+        name, value = f"{name.removesuffix('_us')}_seconds", value / 1_000_000
+    return _gauge(f"journal_{name}", f"Journal: {name.replace('_', ' ')}.", value)
 
 
 def exposition(view: View, more: Sequence[Routes] = ()) -> bytes:

@@ -14,18 +14,13 @@ import msgspec
 
 from raceway import __version__
 from raceway.web.answers import ErrorAnswer
-from raceway.web.routing import JSON, LOOKUP, Operation, Routes, WebRoute, get
+from raceway.web.routing import JSON, LOOKUP, Operation, SiteRoutes, WebRoute, get
 
 REFERENCE = "#/components/schemas/{name}"
 PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}}
 
 
-class DocumentRoutes(Routes):
-    """The document of `routes`, and of its own."""
-
-    def __init__(self, routes: Iterable[WebRoute]) -> None:
-        self._routes = routes
-
+class DocumentRoutes(SiteRoutes):
     @get("/api/openapi.json", LOOKUP, "bus")
     async def document(self) -> dict[str, Any]:
         """The OpenAPI document of this port."""
@@ -33,7 +28,7 @@ class DocumentRoutes(Routes):
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        return describe(documented(self._routes))
+        return describe(documented(self._site.routes))
 
 
 def documented(routes: Iterable[WebRoute]) -> list[Operation]:

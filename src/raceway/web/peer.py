@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
@@ -58,6 +59,12 @@ class HttpPeer(Peer):
             self.answered.set_exception(error)
 
 
+def tell(future: asyncio.Future[Any], told: Any) -> None:
+    """Set the result of a future, unless the request that waits for it was cancelled."""
+    if not future.done():
+        future.set_result(told)
+
+
 async def ask(door: Door, request: Request, intent: IntentFor[R]) -> R:
     """Perform an intent for the caller of a request, and wait for its outcome. Raises the error of a refusal."""
     return await performed(door, HttpPeer(door, request), intent)
@@ -66,12 +73,7 @@ async def ask(door: Door, request: Request, intent: IntentFor[R]) -> R:
 async def performed(door: Door, peer: Peer, intent: IntentFor[R]) -> R:
     """Perform an intent and wait for its outcome, which may come now or later. Raises the error of a refusal."""
     answered: asyncio.Future[R | RacewayError] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: R | RacewayError) -> None:
-        if not answered.done():  # the request may have been cancelled
-            answered.set_result(outcome)
-
-    door.perform(peer, intent, done)
+    door.perform(peer, intent, partial(tell, answered))
     outcome = await answered
     if isinstance(outcome, Exception):
         raise outcome

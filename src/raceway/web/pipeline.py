@@ -9,60 +9,23 @@ from __future__ import annotations
 import base64
 from datetime import date, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow.parquet as pq
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.errors import UnknownTableError
 from raceway.journal.lock import is_alive
-from raceway.web.asking import QueryPool
-from raceway.web.routing import CONSUME_ALL, LOOKUP, Routes, get
+from raceway.model.progress import PipelineProgress
+from raceway.web.routing import CONSUME_ALL, LOOKUP, SiteRoutes, get
 
 # Maximum length of a cell in a preview.
 CELL = 500
 # Parts that are counted; a table that was never compacted may have thousands.
 PARTS = 10_000
-
-
-class LastBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The last batch: positions `first` to `last`, and how long they took."""
-
-    number: int
-    first: int
-    last: int
-    rows: int
-    bytes: int = 0
-    seconds: float = 0.0
-    steps: dict[str, float] = {}
-
-
-class Counted(msgspec.Struct, frozen=True):
-    rows: int = 0
-    parts: int = 0
-
-
-class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline's last progress report. `position` is the first one not in the tables, `committed` the journal's
-    last one at that time; `lost_rows` were removed by retention before they were read."""
-
-    pid: int
-    state: Literal["starting", "running", "idle", "stopped", "failed"]
-    format: str = "parquet"
-    started_us: int = 0
-    updated_us: int = 0
-    position: int = 0
-    first_position: int = 0
-    committed: int = -1
-    batches: int = 0
-    rows: int = 0
-    lost_rows: int = 0
-    last_batch: LastBatch | None = None
-    tables: dict[str, Counted] = {}
-    error: str = ""
 
 
 class TableRow(msgspec.Struct, frozen=True):
@@ -96,19 +59,16 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-class PipelineRoutes(Routes):
-    def __init__(self, data: Path | None, door: Door, desk: QueryPool) -> None:
-        self._data, self._health, self._desk = data, door.view.health, desk
-
+class PipelineRoutes(SiteRoutes):
     @get("/api/pipeline", LOOKUP, "pipeline")
     async def progress(self) -> Pipeline:
         """Progress of the pipeline, and its tables."""
-        return await self._desk.run(partial(_pipeline, self._data, self._health.now().committed + 1))
+        return await self._site.desk.run(partial(_pipeline, self._site.data, self._view.health.now().committed + 1))
 
     @get("/api/tables/{name}", CONSUME_ALL, "pipeline")
     async def preview(self, name: str, query: TableQuery) -> Preview:
         """Rows of a table."""
-        return await self._desk.run(partial(_preview, self._data, name, query.limit))
+        return await self._site.desk.run(partial(_preview, self._site.data, name, query.limit))
 
 
 def _pipeline(data: Path | None, end: int) -> Pipeline:
@@ -143,12 +103,7 @@ def table_folders(data: Path | None) -> dict[str, Path]:
 
 def table_parts(folder: Path) -> list[Path]:
     """Return the files of a table sorted by name, newest last."""
-    found = []
-    for path in folder.glob("*/*.parquet"):
-        found.append(path)
-        if len(found) == PARTS:
-            break
-    return sorted(found)
+    return sorted(islice(folder.glob("*/*.parquet"), PARTS))
 
 
 def _size(path: Path) -> int:

@@ -9,21 +9,21 @@ Danube's administration has the same settings; a base stands for all its partiti
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.errors import InvalidValueError
 from raceway.model.intents.administration import DeliverySettings, ResetDelivery, SetDelivery
 from raceway.model.intents.topics import SetLimits
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison, Policies, SubscriptionType
 from raceway.web.answers import principal_of
 from raceway.web.inputs import read_json
-from raceway.web.peer import ask
-from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, Routes, delete, get, put
+from raceway.web.routing import LOOKUP, MANAGE_BROKER, MANAGE_TOPIC, SiteRoutes, delete, get, put
+
+R = TypeVar("R", bound=msgspec.Struct)
 
 NAMESPACE, TOPIC = "/api/policies/namespaces/{name}", "/api/policies/topics/{name:path}"
 SUBSCRIPTION = "/api/subscriptions/policy"
@@ -83,10 +83,7 @@ class RemovedPolicy(msgspec.Struct, frozen=True):
     removed: bool
 
 
-class PolicyRoutes(Routes):
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
+class PolicyRoutes(SiteRoutes):
     # ---- limits of namespaces and topics -----------------------------------------------------------------------------
 
     @get(NAMESPACE, LOOKUP, "topics")
@@ -116,7 +113,7 @@ class PolicyRoutes(Routes):
 
     async def _limit(self, request: Request, scope: Literal["namespace", "topic"], name: str) -> ShownPolicies:
         policies = _policies(await read_json(request))
-        await ask(self._door, request, SetLimits(scope, name, policies))
+        await self._ask(request, SetLimits(scope, name, policies))
         return self._limits(scope, name)
 
     # ---- delivery of subscriptions -----------------------------------------------------------------------------------
@@ -130,17 +127,17 @@ class PolicyRoutes(Routes):
     @put(SUBSCRIPTION, MANAGE_TOPIC, "topics", body=WantedPolicy)
     async def set_delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
         """Set the policy, also of a subscription that does not exist yet; absent fields use the bus's settings."""
-        view = self._door.view
+        view = self._view
         # Also checked with the change; here, so that the body is not read in vain.
         view.permissions.check(principal_of(request), "ManageTopic", view.topics.canonical(query.topic))
         wanted = _wanted(await read_json(request))
         change = SetDelivery(query.topic, query.name, wanted.policy, wanted.in_flight)
-        return _shown(query.name, await ask(self._door, request, change))
+        return _shown(query.name, await self._ask(request, change))
 
     @delete(SUBSCRIPTION, MANAGE_TOPIC, "topics")
     async def remove_delivery(self, request: Request, query: PolicyQuery) -> RemovedPolicy:
         """Remove the policy: the bus's settings apply again."""
-        found = await ask(self._door, request, ResetDelivery(query.topic, query.name))
+        found = await self._ask(request, ResetDelivery(query.topic, query.name))
         return RemovedPolicy(found.topic, query.name, found.changed)
 
 
@@ -156,18 +153,19 @@ def _policies(sent: dict[str, Any]) -> Policies:
     unknown = sorted(sent.keys() - set(Policies.__struct_fields__))
     if unknown:
         raise InvalidValueError(unknown[0], f"unknown limit; known limits: {', '.join(Policies.__struct_fields__)}")
+    return _converted(sent, Policies, "a limit")
+
+
+def _converted(sent: dict[str, Any], kind: type[R], what: str) -> R:
     try:
-        return msgspec.convert(sent, Policies)
+        return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:
-        raise InvalidValueError("a limit", str(error)) from error
+        raise InvalidValueError(what, str(error)) from error
 
 
 def _wanted(sent: dict[str, Any]) -> WantedPolicy:
     """Decode a policy. Raises InvalidValueError."""
-    try:
-        wanted = msgspec.convert(sent, WantedPolicy)
-    except msgspec.ValidationError as error:
-        raise InvalidValueError("the policy", str(error)) from error
+    wanted = _converted(sent, WantedPolicy, "the policy")
     if wanted == WantedPolicy():
         raise InvalidValueError("the policy", "no field is set; use DELETE to remove the policy")
     return wanted

@@ -8,6 +8,9 @@ the service's own answer; if the service failed the status is 502, with its mess
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,7 +21,7 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.errors import NoRouteError, RacewayError, RemoteError
+from raceway.errors import BusyError, NoRouteError, RacewayError, RemoteError, TooLargeError
 from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 from raceway.model.intents.batches import BatchOutcome, Publish, Taken
@@ -26,10 +29,9 @@ from raceway.model.intents.batches import Request as Ask
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.net.ids import random_id
-from raceway.web.answers import MediaTypeError, refusal, refusal_of
-from raceway.web.bodies import Bodies
-from raceway.web.peer import HttpPeer
-from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Routes, answer, post
+from raceway.web.answers import MediaTypeError, TooSlowError, refusal, refusal_of
+from raceway.web.peer import HttpPeer, tell
+from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Site, SiteRoutes, answer, post
 
 # An answer opened in a browser is untrusted: it gets an opaque origin and no scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -59,12 +61,56 @@ def _refused(error: RacewayError | ClientDisconnect) -> Response:
     return response
 
 
-class PublishRoutes(Routes):
+class Bodies:
+    """Request bodies of messages: limited individually, in total, and in time.
+
+    A client may send a body of any length, at any rate, on any number of connections. A body that is too large is
+    refused before it is read if its length is known; one that is too slow is refused; and the total of all bodies is
+    limited.
+    """
+
+    def __init__(self, settings: config.Listen) -> None:
+        self._limit, self._all = settings.http.body_limit, settings.http.pending_bytes
+        self._start_s, self._rate = settings.head_s, settings.body_rate
+        self._held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, counted until the block is left. Raises TooLargeError, TooSlowError, BusyError."""
+        announced = request.headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > self._limit:
+            raise TooLargeError("a message", int(announced), self._limit)
+        body = bytearray()
+        try:
+            await self._fill(request, body)
+            yield bytes(body)
+        finally:
+            self._held -= len(body)
+
+    async def _fill(self, request: Request, body: bytearray) -> None:
+        chunks, began = aiter(request.stream()), time.monotonic()
+        while True:
+            left_s = self._start_s + len(body) / self._rate - (time.monotonic() - began)
+            try:
+                chunk = await asyncio.wait_for(anext(chunks), max(left_s, 0))
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                raise TooSlowError("the body was not received in time") from error
+            body += chunk
+            self._held += len(chunk)
+            if len(body) > self._limit:
+                raise TooLargeError("a message", len(body), self._limit)
+            if self._held > self._all:
+                raise BusyError("too many request bodies are being received (listen.http.pending_bytes)")
+
+
+class PublishRoutes(SiteRoutes):
     form: ClassVar[ResponseForm] = ResponseForm(answer, _refused, (RacewayError, ClientDisconnect))
 
-    def __init__(self, door: Door, listen: config.Listen) -> None:
-        self._door = door
-        self._bodies = Bodies(listen)
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._bodies = Bodies(site.listen)
 
     @post("/topics/{name:path}", PRODUCE, "door", takes=BYTES, statuses=(200, 201))
     async def publish(self, request: Request, name: str) -> Answered[Stored]:
@@ -118,7 +164,7 @@ async def publish(door: Door, peer: HttpPeer, intent: Publish) -> bool:
     stored: asyncio.Future[RacewayError | None] = loop.create_future()
     try:
         credits.begin()
-        door.perform(peer, intent, partial(_tell, taken), partial(_tell, stored))
+        door.perform(peer, intent, partial(tell, taken), partial(tell, stored))
         credits.settle(peer)
         routed = _is_routed(await taken)
         if (error := await stored) is not None:
@@ -127,11 +173,6 @@ async def publish(door: Door, peer: HttpPeer, intent: Publish) -> bool:
     finally:
         credits.leave(peer)
     return routed
-
-
-def _tell(future: asyncio.Future[Any], told: Any) -> None:
-    if not future.done():  # the request may have been cancelled
-        future.set_result(told)
 
 
 def _asked(peer: HttpPeer, outcome: BatchOutcome | RacewayError) -> None:

@@ -14,15 +14,12 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.model.intents.administration import PeekQueue, PurgeQueue
 from raceway.model.intents.queues import CreateQueue
 from raceway.model.subscriptions import parse_start
 from raceway.web.answers import principal_of
-from raceway.web.doorman import Doorman
 from raceway.web.inputs import CLAMPED, read_body
-from raceway.web.peer import ask
-from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, Routes, delete, get, post
+from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, SiteRoutes, delete, get, post
 
 # Limits of messages shown: they are read in the event loop.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
@@ -64,17 +61,14 @@ class PurgedQueue(msgspec.Struct, frozen=True):
     purged: int
 
 
-class QueueRoutes(Routes):
-    def __init__(self, door: Door, doorman: Doorman) -> None:
-        self._door, self._doorman = door, doorman
-
+class QueueRoutes(SiteRoutes):
     @get("/api/queues", LOOKUP_PRIVATE, "queues")
     async def queues(self) -> QueuePage:
         """Queues."""
         rows = [
             {"name": each.name, "mode": each.mode, "guarded": each.guarded, "creator": each.maker,
              "created_ms": each.made_ms, "waiting": each.backlog, "consumers": len(each.consumers)}
-            for each in self._door.view.queues
+            for each in self._view.queues
         ]  # fmt: skip
         return QueuePage(sorted(rows, key=lambda row: str(row["name"])))
 
@@ -83,20 +77,19 @@ class QueueRoutes(Routes):
         """Create a queue that starts at a position."""
         sent = await read_body(request, NewQueue)
         start, maker = parse_start(str(sent.start)), str(principal_of(request))
-        wanted = CreateQueue(sent.name, token=sent.token, start=start, maker=maker)
-        done = await ask(self._door, request, wanted)
+        done = await self._ask(request, CreateQueue(sent.name, token=sent.token, start=start, maker=maker))
         return Answered(MadeQueue(sent.name, done.changed), 201 if done.changed else 200)
 
     @get(MESSAGES, CONSUME_ALL, "queues")
     async def peek(self, request: Request, name: str, query: PeekQuery) -> QueueMessages:
         """Messages waiting in a queue."""
-        wanted = PeekQueue(name, self._doorman.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
-        found = await ask(self._door, request, wanted)
+        wanted = PeekQueue(name, self._site.maybe_queue_token(request), query.limit, PEEK_BYTES, COLUMNS)
+        found = await self._ask(request, wanted)
         rows = [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in found.rows]
         return QueueMessages(found.waiting, rows)
 
     @delete(MESSAGES, CONSUME_ALL, "queues")
     async def purge(self, request: Request, name: str) -> PurgedQueue:
         """Purge a queue."""
-        token = self._doorman.maybe_queue_token(request)
-        return PurgedQueue(await ask(self._door, request, PurgeQueue(name, token)))
+        token = self._site.maybe_queue_token(request)
+        return PurgedQueue(await self._ask(request, PurgeQueue(name, token)))

@@ -6,6 +6,7 @@ A page contains the position of the next one (`next`) and lost offsets (`gaps`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -13,17 +14,13 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from raceway import config
-from raceway.broker.door import Door
 from raceway.errors import MalformedError
 from raceway.model.intents.reading import END, FIRST, Gap, LocateTopic, ReadTopic
 from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import principal_of
-from raceway.web.event_streams import EventResponse, EventStreams
+from raceway.web.event_streams import EventResponse, Form, encode_line, place_of, shown
 from raceway.web.inputs import CLAMPED
-from raceway.web.peer import ask
-from raceway.web.routing import CONSUME, EVENTS, Answered, Routes, get
-from raceway.web.topic_rows import Form, encode_line, place_of, shown
+from raceway.web.routing import CONSUME, EVENTS, Answered, SiteRoutes, get
 
 NOT_KEPT = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -53,17 +50,15 @@ class TopicMessages(msgspec.Struct, frozen=True, omit_defaults=True, rename={"be
     gaps: list[Gap] = []
 
 
-class TopicReadRoutes(Routes):
-    def __init__(self, door: Door, settings: config.HttpDoorSettings, streams: EventStreams) -> None:
-        self._door, self._settings, self._streams = door, settings, streams
-
+class TopicReadRoutes(SiteRoutes):
     @get("/topics/{name:path}", CONSUME, "door")
     async def read(self, request: Request, name: str, query: ReadQuery) -> Answered[TopicMessages] | Response:
         """Messages of a topic from an offset on; live with `Accept: text/event-stream`."""
         if request.method == "GET" and EVENTS in request.headers.get("accept", ""):
             return await self._live(request, name, query)
-        start, limit = FIRST if query.start is None else query.start, min(query.limit, self._settings.page_rows)
-        found = await ask(self._door, request, ReadTopic(name, start, limit, self._settings.page_bytes))
+        start, settings = FIRST if query.start is None else query.start, self._site.listen.http
+        wanted = ReadTopic(name, start, min(query.limit, settings.page_rows), settings.page_bytes)
+        found = await self._ask(request, wanted)
         form = _form(request, query)
         messages = [shown(row, form) for row in found.rows]
         following = place_of(found.following)
@@ -78,14 +73,10 @@ class TopicReadRoutes(Routes):
     async def _live(self, request: Request, name: str, query: ReadQuery) -> Response:
         """Open an event stream: from `Last-Event-ID`, from the query's `from`, or from now on."""
         wanted = request.headers.get("last-event-id") or (END if query.start is None else query.start)
-        found = await ask(self._door, request, LocateTopic(name, wanted, creates=True))
-        stream = self._streams.open(found.topics, found.begin, _form(request, query))
-        permissions, principal = self._door.view.permissions, principal_of(request)
-
-        def may_go_on() -> None:
-            permissions.check(principal, "Consume", found.topics[0])
-
-        return EventResponse(self._streams, stream, may_go_on)
+        found = await self._ask(request, LocateTopic(name, wanted, creates=True))
+        stream = self._site.streams.open(found.topics, found.begin, _form(request, query))
+        may_go_on = partial(self._view.permissions.check, principal_of(request), "Consume", found.topics[0])
+        return EventResponse(self._site.streams, stream, may_go_on)
 
 
 def _form(request: Request, query: ReadQuery) -> Form:

@@ -7,49 +7,22 @@ still be read by its number, and with `deleted=true`; `permanent=true` is the se
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any, ClassVar, NamedTuple
 
 from starlette.requests import Request
 
 from raceway import __version__
-from raceway.broker.door import Door
 from raceway.broker.registry.registry import CONTEXT
 from raceway.errors import SchemaInvalidError
-from raceway.model.intents.schemas import (
-    CheckSchema,
-    DeleteSubject,
-    DeleteVersion,
-    FindSchema,
-    PrepareMode,
-    RegisterSchema,
-    SetAccess,
-)
+from raceway.model.intents import schemas as intents
 from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectAccess
+from raceway.web import registry_form as codes
 from raceway.web.inputs import read_json
-from raceway.web.peer import ask
-from raceway.web.registry_form import (
-    INVALID_LEVEL,
-    INVALID_MODE,
-    INVALID_SCHEMA,
-    INVALID_SUBJECT,
-    INVALID_VERSION,
-    NO_OWN_LEVEL,
-    NO_OWN_MODE,
-    NOT_PERMITTED,
-    REGISTRY,
-    SCHEMA_NOT_FOUND,
-    SUBJECT_NOT_FOUND,
-    TYPES,
-    RefusalError,
-    is_true,
-    page,
-    references_of,
-    serialized,
-    shown,
-)
-from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, ResponseForm, Routes, delete, get, post, put
+from raceway.web.registry_form import REGISTRY, TYPES, RefusalError, is_true, page, references_of, shown
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, ResponseForm, delete, get, post, put
+from raceway.web.schemas import RegistryGroup
 
-OVERHEAD = 128 * 1024
 MAX_NUMBER = (1 << 31) - 1
 # Maximum number of schemas in one answer that includes definitions.
 MOST_SCHEMAS = 1000
@@ -72,12 +45,8 @@ class SentSchema(NamedTuple):
     references: tuple[SchemaReference, ...]
 
 
-class RegistryRoutes(Routes):
+class RegistryRoutes(RegistryGroup):
     form: ClassVar[ResponseForm] = REGISTRY
-
-    def __init__(self, door: Door) -> None:
-        self._door, self._schemas = door, door.view.schemas
-        self._body_limit = 2 * door.runtime.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects and versions ---------------------------------------------------------------------------------------
 
@@ -97,7 +66,7 @@ class RegistryRoutes(Routes):
     @post(VERSIONS, MANAGE_SCHEMA)
     async def register(self, request: Request) -> Any:
         sent = await self._sent(request)
-        version = (await ask(self._door, request, RegisterSchema(self._subject(request), *sent))).version
+        version = (await self._ask(request, intents.RegisterSchema(self._subject(request), *sent))).version
         return {"id": version.registry_id, "version": version.version, **self._shown(version, request)}
 
     @get(VERSION, READ_SCHEMAS)
@@ -117,22 +86,21 @@ class RegistryRoutes(Routes):
     async def delete_version(self, request: Request) -> Any:
         subject = self._subject(request)
         version = self._find(request, deleted=True).version
-        await ask(self._door, request, DeleteVersion(subject, version, is_true(request, "permanent")))
+        await self._ask(request, intents.DeleteVersion(subject, version, is_true(request, "permanent")))
         return version
 
     @post(SUBJECT, READ_SCHEMAS)
     async def look_up(self, request: Request) -> Any:
         sent = await self._sent(request)
-        wanted = FindSchema(self._subject(request), *sent, is_true(request, "deleted"))
-        found = await ask(self._door, request, wanted)
+        wanted = intents.FindSchema(self._subject(request), *sent, is_true(request, "deleted"))
+        found = await self._ask(request, wanted)
         if found is None:
-            raise RefusalError(SCHEMA_NOT_FOUND, "Schema not found")
+            raise RefusalError(codes.SCHEMA_NOT_FOUND, "Schema not found")
         return self._named(found, request)
 
     @delete(SUBJECT, MANAGE_SCHEMA)
     async def delete_subject(self, request: Request) -> Any:
-        wanted = DeleteSubject(self._subject(request), is_true(request, "permanent"))
-        return await ask(self._door, request, wanted)
+        return await self._ask(request, intents.DeleteSubject(self._subject(request), is_true(request, "permanent")))
 
     # ---- schemas -----------------------------------------------------------------------------------------------------
 
@@ -193,14 +161,14 @@ class RegistryRoutes(Routes):
         subject = self._subject(request)
         if self._schemas.maybe_version(subject, None) is None:
             return _verdict(request, [])
-        return _verdict(request, await ask(self._door, request, CheckSchema(subject, *sent)))
+        return _verdict(request, await self._ask(request, intents.CheckSchema(subject, *sent)))
 
     @post(f"/compatibility{VERSION}", READ_SCHEMAS)
     async def check(self, request: Request) -> Any:
         sent = await self._sent(request)
         version = self._find(request).version
-        wanted = CheckSchema(self._subject(request), *sent, version=version)
-        return _verdict(request, await ask(self._door, request, wanted))
+        wanted = intents.CheckSchema(self._subject(request), *sent, version=version)
+        return _verdict(request, await self._ask(request, wanted))
 
     @get("/config", READ_SCHEMAS)
     @get(LEVEL, READ_SCHEMAS)
@@ -210,7 +178,7 @@ class RegistryRoutes(Routes):
             return {"compatibilityLevel": self._schemas.default_mode.upper()}
         own = self._schemas.own_mode(subject)
         if own is None and not is_true(request, "defaultToGlobal"):
-            raise RefusalError(NO_OWN_LEVEL, f"Subject '{subject}' has no compatibility level of its own")
+            raise RefusalError(codes.NO_OWN_LEVEL, f"Subject '{subject}' has no compatibility level of its own")
         return {"compatibilityLevel": self._schemas.mode(subject).upper()}
 
     @put("/config", MANAGE_SCHEMA)
@@ -221,9 +189,9 @@ class RegistryRoutes(Routes):
         try:
             if not isinstance(level, str):
                 raise SchemaInvalidError("compatibility", "must be a string")
-            await ask(self._door, request, PrepareMode(subject, level))
+            await self._ask(request, intents.PrepareMode(subject, level))
         except SchemaInvalidError as error:
-            code = INVALID_SUBJECT if error.what == "subject" else INVALID_LEVEL
+            code = codes.INVALID_SUBJECT if error.what == "subject" else codes.INVALID_LEVEL
             raise RefusalError(code, f"Invalid compatibility level: {error}") from error
         return {"compatibility": level.upper()}
 
@@ -234,12 +202,12 @@ class RegistryRoutes(Routes):
         subject = self._maybe_subject(request)
         if subject is None:
             before = self._schemas.default_mode
-            await ask(self._door, request, PrepareMode(None, None))
+            await self._ask(request, intents.PrepareMode(None, None))
             return {"compatibilityLevel": before.upper()}
         own = self._schemas.own_mode(subject)
         if own is None:
-            raise RefusalError(SUBJECT_NOT_FOUND, f"Subject '{subject}' not found: it has no level of its own")
-        await ask(self._door, request, PrepareMode(subject, None))
+            raise RefusalError(codes.SUBJECT_NOT_FOUND, f"Subject '{subject}' not found: it has no level of its own")
+        await self._ask(request, intents.PrepareMode(subject, None))
         return {"compatibility": own.upper(), "compatibilityLevel": own.upper()}
 
     # ---- modes -------------------------------------------------------------------------------------------------------
@@ -250,7 +218,7 @@ class RegistryRoutes(Routes):
         subject = self._maybe_subject(request)
         own = self._schemas.access() if subject is None else self._schemas.own_access(subject)
         if own is None and not is_true(request, "defaultToGlobal"):
-            raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
+            raise RefusalError(codes.NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
         return {"mode": self._schemas.access(subject)}
 
     @put("/mode", MANAGE_SCHEMA)
@@ -258,10 +226,12 @@ class RegistryRoutes(Routes):
     async def set_mode(self, request: Request) -> Any:
         mode = (await read_json(request, self._body_limit)).get("mode")
         if mode in OTHER_MODES:
-            raise RefusalError(NOT_PERMITTED, f"Mode {mode} is not supported: this registry assigns all ids itself")
+            raise RefusalError(
+                codes.NOT_PERMITTED, f"Mode {mode} is not supported: this registry assigns all ids itself"
+            )
         if mode not in MODES:
-            raise RefusalError(INVALID_MODE, f"Invalid mode {mode!r}: must be {' or '.join(MODES)}")
-        await ask(self._door, request, SetAccess(self._maybe_subject(request), mode))
+            raise RefusalError(codes.INVALID_MODE, f"Invalid mode {mode!r}: must be {' or '.join(MODES)}")
+        await self._ask(request, intents.SetAccess(self._maybe_subject(request), mode))
         return {"mode": mode}
 
     @delete("/mode", MANAGE_SCHEMA)
@@ -269,9 +239,9 @@ class RegistryRoutes(Routes):
     async def delete_mode(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
         if subject is not None and self._schemas.own_access(subject) is None:
-            raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
+            raise RefusalError(codes.NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
         before = self._schemas.access(subject)
-        await ask(self._door, request, SetAccess(subject, None))
+        await self._ask(request, intents.SetAccess(subject, None))
         return {"mode": before}
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -280,7 +250,7 @@ class RegistryRoutes(Routes):
         body = await read_json(request, self._body_limit)
         schema, schema_type = body.get("schema"), body.get("schemaType") or "AVRO"
         if not isinstance(schema, str) or not isinstance(schema_type, str):
-            raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a string")
+            raise RefusalError(codes.INVALID_SCHEMA, "Empty schema: `schema` must be a string")
         references = references_of(body.get("references") or [])
         return SentSchema(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
 
@@ -290,7 +260,7 @@ class RegistryRoutes(Routes):
         if subject is None or not subject.startswith(CONTEXT) or self._schemas.maybe_version(subject, None):
             return subject
         if not subject.startswith(USUAL):
-            raise RefusalError(INVALID_SUBJECT, f"Invalid subject '{subject}': only the default context exists")
+            raise RefusalError(codes.INVALID_SUBJECT, f"Invalid subject '{subject}': only the default context exists")
         return subject.removeprefix(USUAL) or None
 
     def _subject(self, request: Request) -> str:
@@ -303,7 +273,7 @@ class RegistryRoutes(Routes):
         number = _maybe_number(text)
         if not number:
             self._schemas.latest(subject, deleted)
-            raise RefusalError(INVALID_VERSION, f"The specified version '{text}' is not a valid version id")
+            raise RefusalError(codes.INVALID_VERSION, f"The specified version '{text}' is not a valid version id")
         return self._schemas.find(subject, number, deleted)
 
     def _registered(self, request: Request) -> SchemaVersion:
@@ -312,7 +282,7 @@ class RegistryRoutes(Routes):
         subject = request.query_params.get("subject", "").removeprefix(USUAL)
         found = None if number is None else self._schemas.maybe_registered(number, subject)
         if found is None:
-            raise RefusalError(SCHEMA_NOT_FOUND, f"Schema {request.path_params['id']} not found")
+            raise RefusalError(codes.SCHEMA_NOT_FOUND, f"Schema {request.path_params['id']} not found")
         return found
 
     def _versions_of(self, request: Request) -> list[SchemaVersion]:
@@ -331,7 +301,7 @@ class RegistryRoutes(Routes):
 
             read = self._schemas.ready(version)
             assert isinstance(read, Protobuf)
-            return serialized(read.serialized)
+            return b64encode(read.serialized)
         return version.definition
 
     def _shown(self, version: SchemaVersion, request: Request) -> dict[str, Any]:

@@ -6,30 +6,15 @@ other parts: access control, host check, unknown paths.
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from raceway.errors import (
-    ForbiddenError,
-    PeerError,
-    RacewayError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    TooLargeError,
-    TooManyFailuresError,
-    UnauthenticatedError,
-    UnknownSchemaError,
-)
+from raceway import errors
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaReference, SchemaVersion
+from raceway.web.answers import refusal
 from raceway.web.routing import ResponseForm
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -57,9 +42,13 @@ DELETION_CODES = {("subject", True): 40404, ("subject", False): 40405,
                   ("version", True): 40406, ("version", False): 40407}  # fmt: skip
 # Codes of errors without a message of their own; the first class that an error is an instance of decides.
 CODES = {
-    TooManyFailuresError: 42901, UnauthenticatedError: 40101, ForbiddenError: 40301, TooLargeError: 413,
-    PeerError: 400, RacewayError: 50301,
-}  # fmt: skip
+    errors.TooManyFailuresError: 42901,
+    errors.UnauthenticatedError: 40101,
+    errors.ForbiddenError: 40301,
+    errors.TooLargeError: 413,
+    errors.PeerError: 400,
+    errors.RacewayError: 50301,
+}
 # Codes for errors of which only the status is known.
 STATUS_CODES = {401: 40101, 403: 40301, 500: 50001, 503: 50301}
 
@@ -86,30 +75,30 @@ def answer(found: Any, status: int = 200) -> Response:
     return Response(content, status_code=status, media_type=CONTENT_TYPE)
 
 
-def refused(error: RefusalError | RacewayError) -> Response:
-    refusal = refusal_of(error) if isinstance(error, RacewayError) else error
-    status = refusal.code if refusal.code < 1000 else refusal.code // 100
-    return answer({"error_code": refusal.code, "message": refusal.message}, status)
+def refused(error: RefusalError | errors.RacewayError) -> Response:
+    said = refusal_of(error) if isinstance(error, errors.RacewayError) else error
+    status = said.code if said.code < 1000 else said.code // 100
+    return answer({"error_code": said.code, "message": said.message}, status)
 
 
-def refusal_of(error: RacewayError) -> RefusalError:
-    if isinstance(error, UnknownSchemaError):
+def refusal_of(error: errors.RacewayError) -> RefusalError:
+    if isinstance(error, errors.UnknownSchemaError):
         return RefusalError(NOT_FOUND_CODES[error.part], f"{error.part.capitalize()} not found: {error}")
-    if isinstance(error, SchemaDeletionError):
+    if isinstance(error, errors.SchemaDeletionError):
         return RefusalError(DELETION_CODES[error.part, error.already], str(error).capitalize())
-    if isinstance(error, SchemaInUseError):
+    if isinstance(error, errors.SchemaInUseError):
         return RefusalError(REFERENCE_EXISTS, f"One or more references exist: {error}")
-    if isinstance(error, SchemaReadOnlyError):
+    if isinstance(error, errors.SchemaReadOnlyError):
         return RefusalError(NOT_PERMITTED, str(error).capitalize())
-    if isinstance(error, SchemaIncompatibleError):
+    if isinstance(error, errors.SchemaIncompatibleError):
         return RefusalError(409, f"Schema being registered is incompatible with an earlier schema: {error}")
-    if isinstance(error, SchemaInvalidError):
+    if isinstance(error, errors.SchemaInvalidError):
         code = INVALID_SUBJECT if error.what == "subject" else INVALID_SCHEMA
         return RefusalError(code, f"Invalid {'subject' if code == INVALID_SUBJECT else 'schema'}: {error}")
     return RefusalError(next(code for kind, code in CODES.items() if isinstance(error, kind)), str(error))
 
 
-REGISTRY = ResponseForm(answer, refused, (RacewayError, RefusalError))
+REGISTRY = ResponseForm(answer, refused, (errors.RacewayError, RefusalError))
 
 
 # ---- schemas --------------------------------------------------------------------------------------------------------
@@ -126,10 +115,6 @@ def shown(version: SchemaVersion, definition: bytes) -> dict[str, Any]:
             {"name": each.name, "subject": each.subject, "version": each.version} for each in version.references
         ]
     return found
-
-
-def serialized(descriptor: bytes) -> bytes:
-    return b64encode(descriptor)
 
 
 def references_of(sent: Any) -> tuple[SchemaReference, ...]:
@@ -151,52 +136,11 @@ def _reference(sent: Any) -> SchemaReference:
 # ---- errors of other parts ------------------------------------------------------------------------------------------
 
 
-class RegistryForm:
-    """ASGI middleware that converts errors of other parts at paths of the registry to its form."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_address(scope["path"]):
-            await self._app(scope, receive, send)
-            return
-        held: list[Message] = []
-
-        async def pass_on(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_foreign(message):
-                held.append(message)
-            elif held and message["type"] == "http.response.body":
-                held.append(message)
-                if not message.get("more_body"):
-                    await _said_again(held)(scope, receive, send)
-            else:
-                await send(message)
-
-        await self._app(scope, receive, pass_on)
-
-
-def _is_foreign(start: Message) -> bool:
-    kind = next((value for name, value in start["headers"] if name.lower() == b"content-type"), b"")
-    return start["status"] >= 400 and not kind.startswith(CONTENT_TYPE.encode())
-
-
-def _said_again(held: list[Message]) -> Response:
-    start, *bodies = held
-    found = refused_elsewhere(start["status"], b"".join(each.get("body", b"") for each in bodies))
-    for name, value in start["headers"]:
-        if name.lower() not in (b"content-type", b"content-length"):
-            found.raw_headers.append((name, value))
-    return found
-
-
-def refused_elsewhere(status: int, body: bytes) -> Response:
-    """Convert an error `body` of the console's form."""
-    try:
-        message = json.loads(body)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        message = body.decode("utf-8", "replace")
-    return answer({"error_code": STATUS_CODES.get(status, status), "message": message}, status)
+def refused_at(path: str, status: int, code: str, message: str) -> Response:
+    """Build the response to a request that no handler saw: in the registry's form if the path is one of its own."""
+    if is_address(path):
+        return answer({"error_code": STATUS_CODES.get(status, status), "message": message}, status)
+    return refusal(status, code, message)
 
 
 # ---- queries --------------------------------------------------------------------------------------------------------

@@ -15,16 +15,15 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.broker.undelivered.redrive import KINDS, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.query.inspect import document
 from raceway.model.intents.batches import Publish
 from raceway.model.intents.reading import ListRejected, NoteRedriven, ReadRejected, RestoreRejected
 from raceway.web.inputs import CLAMPED, CLAMPED_UNLESS_EMPTY, read_json
-from raceway.web.peer import HttpPeer, ask
+from raceway.web.peer import HttpPeer
 from raceway.web.publishing import publish
-from raceway.web.routing import CONSUME, Routes, get, post
+from raceway.web.routing import CONSUME, SiteRoutes, get, post
 
 
 class RedrivingPeer(HttpPeer):
@@ -83,33 +82,30 @@ class Redriven(msgspec.Struct, frozen=True):
     offset: int | None
 
 
-class RejectedRoutes(Routes):
-    def __init__(self, door: Door) -> None:
-        self._door = door
-
+class RejectedRoutes(SiteRoutes):
     @get("/api/rejected", CONSUME, "messages")
     async def rejected(self, request: Request, query: RejectedQuery) -> RejectedPage:
         """Messages that were refused or not delivered."""
         if query.source is not None and query.source not in KINDS:
             raise MalformedError(f"source must be one of {', '.join(KINDS)}")
         wanted = ListRejected(query.source, query.topic, query.after, query.limit)
-        found = await ask(self._door, request, wanted)
+        found = await self._ask(request, wanted)
         return RejectedPage([_shown(*row) for row in found.rows], found.following)
 
     @get("/api/rejected/{position:int}", CONSUME, "messages")
     async def message(self, request: Request, position: int) -> RejectedRow:
         """A rejected message, with its payload."""
-        row, redriven = await ask(self._door, request, ReadRejected(position))
+        row, redriven = await self._ask(request, ReadRejected(position))
         return {**_shown(row, redriven), "message": document(row)}
 
     @post("/api/rejected/{position:int}/redrive", CONSUME, "messages", body=OtherTopic)
     async def redrive(self, request: Request, position: int) -> Redriven:
         """Publish a rejected message again, to its own topic or another."""
         topic = await _other_topic(request)
-        found = await ask(self._door, request, RestoreRejected(position, topic))
+        found = await self._ask(request, RestoreRejected(position, topic))
         await publish(self._door, RedrivingPeer(self._door, request, found.producer), Publish(found.batch))
         target, offset = found.batch.item("topic", 0).decode(), found.batch.item("offset", 0)
-        await ask(self._door, request, NoteRedriven(position, target, offset))
+        await self._ask(request, NoteRedriven(position, target, offset))
         return Redriven(position, target, offset)
 
 

@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -30,12 +31,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from raceway import config
+from raceway.broker.door import Door
 from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedError
 from raceway.model.envelope import encode_json
+from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import Permission
-from raceway.web.answers import refusal_of
+from raceway.web.answers import refusal_of, token_of
+from raceway.web.asking import QueryPool
+from raceway.web.event_streams import EventStreams
 from raceway.web.inputs import read_query
+from raceway.web.live import Live
+from raceway.web.peer import ask
 
+R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 
@@ -202,6 +211,43 @@ class Routes:
         for name, member in vars(type(self)).items():
             for operation in getattr(member, "operations", ()):
                 yield Bound(operation, getattr(self, name), self.form)
+
+
+class Site(NamedTuple):
+    """Parts of the application that groups of routes share. `admin_token` is empty if the bus has none. `more` are the
+    groups of wires, `routes` those of all groups, `ports` all listening ports by name; `data` is the folder of the
+    journal and of the pipeline."""
+
+    door: Door
+    desk: QueryPool
+    live: Live
+    streams: EventStreams
+    listen: config.Listen
+    admin_token: str
+    data: Path | None
+    ports: Mapping[str, int]
+    more: Sequence[Routes]
+    routes: Sequence[WebRoute]
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether private routes are protected; then a queue's own token is not needed in addition."""
+        return self.door.view.permissions.enabled or bool(self.admin_token)
+
+    def maybe_queue_token(self, request: Request) -> str | None:
+        """Return the token that a queue's own is compared with; None if private routes are protected anyway."""
+        return None if self.is_asking else token_of(request)
+
+
+class SiteRoutes(Routes):
+    """A group of the port's own routes."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._door, self._view = site, site.door, site.door.view
+
+    async def _ask(self, request: Request, intent: IntentFor[R]) -> R:
+        """Perform an intent for the caller of a request, and wait for its outcome. Raises the error of a refusal."""
+        return await ask(self._door, request, intent)
 
 
 class WebRoute(routing.Route):

@@ -13,13 +13,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
 from raceway.model.intents.schemas import BindTopic, CheckSchema, DeleteVersion, RegisterSchema, SetMode, UnbindTopic
 from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectRow, TopicSchema
 from raceway.web.inputs import read_body, read_json
-from raceway.web.peer import ask
-from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Answered, Routes, delete, get, post, put
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Answered, Site, SiteRoutes, delete, get, post, put
 
 # Size of a body besides its definition, which may be base64.
 OVERHEAD = 128 * 1024
@@ -134,11 +132,16 @@ class BoundTopics(msgspec.Struct, frozen=True):
     topics: list[TopicSchema]
 
 
-class SchemaRoutes(Routes):
-    def __init__(self, door: Door) -> None:
-        self._door, self._schemas = door, door.view.schemas
-        self._body_limit = 2 * door.runtime.settings.schemas.definition_bytes + OVERHEAD
+class RegistryGroup(SiteRoutes):
+    """A group of routes of the schema registry."""
 
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._schemas = self._view.schemas
+        self._body_limit = 2 * self._door.runtime.settings.schemas.definition_bytes + OVERHEAD
+
+
+class SchemaRoutes(RegistryGroup):
     # ---- subjects ----------------------------------------------------------------------------------------------------
 
     @get("/api/schemas", READ_SCHEMAS, "schemas")
@@ -155,7 +158,7 @@ class SchemaRoutes(Routes):
     async def delete_version(self, request: Request, subject: str, version: str, query: DeletionQuery) -> Version:
         """Delete a version."""
         found = self._find(subject, version, deleted=True)
-        await ask(self._door, request, DeleteVersion(subject, found.version, query.permanent))
+        await self._ask(request, DeleteVersion(subject, found.version, query.permanent))
         return self._shown(found, mode=self._schemas.mode(subject))
 
     @get(f"{SUBJECT}/versions", READ_SCHEMAS, "schemas")
@@ -171,7 +174,7 @@ class SchemaRoutes(Routes):
         wanted = RegisterSchema(
             subject, sent.type, sent.content, sent.references, sent.description, sent.created_by, sent.tags
         )
-        found = await ask(self._door, request, wanted)
+        found = await self._ask(request, wanted)
         return Answered(self._shown(found.version, is_new_version=found.is_new), 201 if found.is_new else 200)
 
     @post(f"{SUBJECT}/check", READ_SCHEMAS, "schemas", body=DefinitionBody)
@@ -179,7 +182,7 @@ class SchemaRoutes(Routes):
         """Check whether a definition is compatible as the next version."""
         sent = await read_body(request, DefinitionBody, self._body_limit)
         wanted = CheckSchema(subject, sent.type, sent.content, sent.references, sent.mode, sent.version)
-        reasons = await ask(self._door, request, wanted)
+        reasons = await self._ask(request, wanted)
         against = sent.version or self._schemas.latest(subject).version
         return Compatibility(subject, against, sent.mode or self._schemas.mode(subject), not reasons, reasons)
 
@@ -194,7 +197,7 @@ class SchemaRoutes(Routes):
     async def set_mode(self, request: Request, subject: str) -> SubjectMode:
         """Set the compatibility mode."""
         mode = str((await read_json(request, self._body_limit)).get("mode", ""))
-        await ask(self._door, request, SetMode(subject, mode))
+        await self._ask(request, SetMode(subject, mode))
         return SubjectMode(subject, self._schemas.mode(subject))
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ class SchemaRoutes(Routes):
     @get(TOPIC, READ_SCHEMAS, "schemas")
     async def topic(self, topic: str) -> TopicSchema:
         """Schema binding of a topic."""
-        known = self._door.view.topics.maybe(topic)
+        known = self._view.topics.maybe(topic)
         if known is None:
             raise UnknownTopicError(topic)
         return self._schemas.topic_schema(known.parts[0])
@@ -218,12 +221,12 @@ class SchemaRoutes(Routes):
         sent = await read_body(request, TopicSettings, self._body_limit)
         changes = sent.subject is not UNSET
         subject = None if sent.subject is UNSET else sent.subject
-        return await ask(self._door, request, BindTopic(topic, subject, changes, sent.policy, sent.validate_payload))
+        return await self._ask(request, BindTopic(topic, subject, changes, sent.policy, sent.validate_payload))
 
     @delete(TOPIC, MANAGE_SCHEMA, "schemas")
     async def unbind(self, request: Request, topic: str) -> TopicSchema:
         """Remove the binding of a topic."""
-        return await ask(self._door, request, UnbindTopic(topic))
+        return await self._ask(request, UnbindTopic(topic))
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 

@@ -5,16 +5,15 @@ Open to everyone: without a token it tells whether one is required, with one whe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 from starlette.requests import Request
 
-from raceway.broker.door import Door
-from raceway.broker.view.permissions import PermissionView
 from raceway.model.security import OWNER, PERMISSIONS, Permission
 from raceway.web.answers import principal_of, token_of
-from raceway.web.routing import KNOWN, Routes, get
+from raceway.web.routing import KNOWN, SiteRoutes, get
 
 # Permissions without the administrator's token, if there is no other security.
 WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
@@ -28,33 +27,21 @@ class CallerSession(msgspec.Struct, frozen=True):
     security: Literal["off", "admin_token", "tokens"]
     principal: str
     is_known: bool
-    permissions: list[str]
+    permissions: Sequence[str]
 
 
-class SessionRoutes(Routes):
-    def __init__(self, door: Door, admin_token: str) -> None:
-        self._permissions, self._admin_token = door.view.permissions, admin_token
-
+class SessionRoutes(SiteRoutes):
     @get("/api/session", KNOWN, "bus")
     async def session(self, request: Request) -> CallerSession:
         """The caller's principal and permissions."""
-        if self._permissions.enabled:
-            return _of_tokens(self._permissions, request)
-        return _of_one(self._admin_token, request)
-
-
-def _of_tokens(allowed: PermissionView, request: Request) -> CallerSession:
-    principal = principal_of(request)
-    permissions: list[str] = [each for each in PERMISSIONS if allowed.allows(principal, each, None)]
-    return CallerSession("tokens", str(principal), bool(token_of(request)), permissions)
-
-
-def _of_one(admin_token: str, request: Request) -> CallerSession:
-    is_known = principal_of(request) == OWNER
-    everything = is_known or not admin_token
-    return CallerSession(
-        "admin_token" if admin_token else "off",
-        "administrator" if is_known else str(principal_of(request)),
-        is_known,
-        list(PERMISSIONS if everything else WITHOUT_TOKEN),
-    )
+        principal, permissions, admin_token = principal_of(request), self._view.permissions, self._site.admin_token
+        if permissions.enabled:
+            allowed = [each for each in PERMISSIONS if permissions.allows(principal, each, None)]
+            return CallerSession("tokens", str(principal), bool(token_of(request)), allowed)
+        is_known = principal == OWNER
+        return CallerSession(
+            "admin_token" if admin_token else "off",
+            "administrator" if is_known else str(principal),
+            is_known,
+            PERMISSIONS if is_known or not admin_token else WITHOUT_TOKEN,
+        )

@@ -20,17 +20,14 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.door import Door
 from raceway.broker.view.peers import PeerStatus
 from raceway.model.intents.administration import CreateSubscription, MoveReader
 from raceway.model.intents.peers import SubscriptionKind
 from raceway.model.intents.reading import FIRST, Gap
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
-from raceway.web.doorman import Doorman
+from raceway.web.event_streams import place_of
 from raceway.web.inputs import CLAMPED, read_body
-from raceway.web.peer import ask
-from raceway.web.routing import CONSUME, LOOKUP, Answered, Routes, get, post
-from raceway.web.topic_rows import place_of
+from raceway.web.routing import CONSUME, LOOKUP, Answered, SiteRoutes, get, post
 
 PAGE = 1000
 
@@ -119,20 +116,17 @@ class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}, omit_defau
     gaps: list[Gap] = []
 
 
-class SubscriptionRoutes(Routes):
-    def __init__(self, door: Door, doorman: Doorman) -> None:
-        self._door, self._doorman = door, doorman
-
+class SubscriptionRoutes(SiteRoutes):
     @get("/api/peers", LOOKUP, "bus")
     async def peers(self, query: PeerQuery) -> PeerPage:
         """Connected peers."""
-        rows, total = self._door.view.peers.find(query.contains, query.limit)
+        rows, total = self._view.peers.find(query.contains, query.limit)
         return PeerPage([ShownPeer(*msgspec.structs.astuple(row)) for row in rows], total)
 
     @get("/api/subscriptions", LOOKUP, "bus")
     async def patterns(self, query: PatternQuery) -> PatternPage:
         """Subscriptions of connected peers, by pattern."""
-        found = self._door.view.peers.patterns()
+        found = self._view.peers.patterns()
         rows = [
             ShownPattern(row.kind, row.pattern, [ShownSubscriber(each.peer, each.priority) for each in row.subscribers])
             for row in found[: query.limit]
@@ -143,7 +137,7 @@ class SubscriptionRoutes(Routes):
     async def subscriptions(self, query: PageQuery) -> SubscriptionPage:
         """Subscriptions by name, with cursor and lag."""
         topic, _, name = query.after.partition(":")  # `after` is topic and name of the last entry
-        view = self._door.view.subscriptions
+        view = self._view.subscriptions
         keys = nsmallest(query.limit, (key for key in view.names() if key > (topic, name)))
         after = ":".join(keys[-1]) if len(keys) == query.limit else None
         return SubscriptionPage([view.status(*key) for key in keys], after)
@@ -155,14 +149,14 @@ class SubscriptionRoutes(Routes):
         wanted = CreateSubscription(
             sent.topic, sent.name, sent.type, str(sent.start), sent.create_topic, sent.in_flight
         )
-        found = await ask(self._door, request, wanted)
+        found = await self._ask(request, wanted)
         return Answered(MadeSubscription(found.topic, sent.name, found.changed), 201 if found.changed else 200)
 
     @post("/api/replay", CONSUME, "topics", body=Replay)
     async def replay(self, request: Request) -> Replayed:
         """Move a subscription or a queue to another position."""
         sent = await read_body(request, Replay)
-        token = self._doorman.maybe_queue_token(request)
+        token = self._site.maybe_queue_token(request)
         wanted = MoveReader(sent.topic, sent.subscription, str(sent.begin), token)
-        found = await ask(self._door, request, wanted)
+        found = await self._ask(request, wanted)
         return Replayed(sent.topic, sent.subscription, place_of(found.begin), found.gaps)

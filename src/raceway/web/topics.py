@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from raceway.broker.door import Door
 from raceway.broker.view import View
-from raceway.broker.view.topics import KnownTopic, TopicPeer
+from raceway.broker.view.topics import TopicPeer
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
-from raceway.web.live import Live
-from raceway.web.routing import LOOKUP, Routes, get
+from raceway.web.routing import LOOKUP, SiteRoutes, get
 
 # Topics on a page: not too many for the browser and the event loop.
 PAGE = 1000
@@ -71,10 +69,7 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     consumers: list[ShownConsumer]
 
 
-class TopicRoutes(Routes):
-    def __init__(self, door: Door, live: Live) -> None:
-        self._view, self._live = door.view, live
-
+class TopicRoutes(SiteRoutes):
     @get("/api/topics", LOOKUP, "topics")
     async def topics(self, query: TopicQuery) -> TopicPage:
         """A page of topics."""
@@ -82,14 +77,14 @@ class TopicRoutes(Routes):
         names = topics.containing(query.contains)
         chosen = self._chosen(names, query, limit)
         waiting = topics.waiting(set(chosen))
-        offsets, rate = topics.offsets, self._live.topic_rate
+        offsets, rate = topics.offsets, self._site.live.topic_rate
         rows = [ShownTopic(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
         more = query.order == "name" and len(chosen) == limit
         return TopicPage(rows, chosen[-1] if more else None, len(names))
 
     def _chosen(self, names: list[str], query: TopicQuery, limit: int) -> list[str]:
         if query.order == "rate":
-            return nlargest(limit, names, key=lambda name: (self._live.topic_rate(name), name))
+            return nlargest(limit, names, key=lambda name: (self._site.live.topic_rate(name), name))
         if query.order == "messages":
             offsets, _ = self._view.topics.next_offsets()
             return nlargest(limit, names, key=lambda name: (offsets.get(name, 0), name))
@@ -98,23 +93,19 @@ class TopicRoutes(Routes):
     @get("/api/topics/{name:path}", LOOKUP, "topics")
     async def topic(self, name: str) -> TopicDetail:
         """A topic with its subscriptions, queue and consumers."""
-        topic = self._view.topics.maybe(name)
+        view, live = self._view, self._site.live
+        topic = view.topics.maybe(name)
         if topic is None:
             raise UnknownTopicError(name)
-        return _detail(self._view, self._live, topic)
-
-
-def _detail(view: View, live: Live, topic: KnownTopic) -> TopicDetail:
-    name = topic.name
-    first, following = view.topics.offsets(name)
-    schema = view.schemas.topic_schema(name)
-    return TopicDetail(
-        topic=name, first=first, next=following, rate=live.topic_rate(name),
-        backlog=view.topics.waiting({name}).get(name, (0, 0))[0],
-        partitions=list(topic.partitions), subject=schema.subject, policy=schema.policy,
-        subscriptions=view.subscriptions.of_topic(name), queue=_maybe_queue(view, name),
-        consumers=[ShownConsumer(*msgspec.structs.astuple(peer)) for peer in view.topics.peers(name)],
-    )  # fmt: skip
+        name, schema = topic.name, view.schemas.topic_schema(topic.name)
+        first, following = view.topics.offsets(name)
+        return TopicDetail(
+            topic=name, first=first, next=following, rate=live.topic_rate(name),
+            backlog=view.topics.waiting({name}).get(name, (0, 0))[0],
+            partitions=list(topic.partitions), subject=schema.subject, policy=schema.policy,
+            subscriptions=view.subscriptions.of_topic(name), queue=_maybe_queue(view, name),
+            consumers=[ShownConsumer(*msgspec.structs.astuple(peer)) for peer in view.topics.peers(name)],
+        )  # fmt: skip
 
 
 def _maybe_queue(view: View, name: str) -> dict[str, Any] | None:

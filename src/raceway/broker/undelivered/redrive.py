@@ -51,10 +51,8 @@ _COPIED = ("message_id", "parent_id", "correlation_id", "routing_key", "encoding
 _COPIED_NUMBERS = ("schema_id", "schema_version", "sent_ms")
 
 
-class UnknownRejectedError(UnknownError):
+class UnknownRejectedError(UnknownError, code="unknown", kind="rejected message"):
     """The row at this position is not a rejected or undelivered message."""
-
-    code, kind = "unknown", "rejected message"
 
 
 class Redrive:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from raceway.cli import output
-from raceway.cli.output import ExitCode
 from raceway.cli.talk import Sending, Show, Talk, Wanted
 from raceway.errors import RacewayError
 
@@ -22,7 +21,7 @@ class DanubeTalk(Talk):
 
     def publishing(self, given: Sending) -> dict[str, Any]:
         if not given.confirm:
-            output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
+            output.misuse("Danube acknowledges every message: leave out --no-ack")
         return {"key": given.key}
 
     async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
@@ -30,7 +29,7 @@ class DanubeTalk(Talk):
         from raceway.client import Message
 
         if len(wanted.topics) > 1:
-            output.fail("over Danube `sub` takes exactly one topic", ExitCode.USAGE)
+            output.misuse("over Danube `sub` takes exactly one topic")
         topic, subscription, came = wanted.topics[0], wanted.subscription, 0
         name, kind = (subscription, "shared") if subscription else (f"raceway-sub-{uuid.uuid4().hex[:8]}", "exclusive")
         try:

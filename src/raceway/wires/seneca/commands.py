@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-import typer
-
 from raceway.cli import options, output
 from raceway.cli.talk import Sending, Talk
 
@@ -26,12 +24,8 @@ class SenecaTalk(Talk):
 
 seneca_app = options.Commands("seneca", "Seneca services of a bus: attach, detach, list.")
 
-Pin = Annotated[
-    str, typer.Argument(help="Pattern that the service answers, such as `role:math,cmd:*`; separate several with `;`.")
-]
-Address = Annotated[
-    str, typer.Argument(metavar="SERVICE", help="Address of the service: http://HOST:PORT/act or tcp://HOST:PORT.")
-]
+Pin = Annotated[str, "Pattern that the service answers, such as `role:math,cmd:*`; separate several with `;`."]
+Address = Annotated[str, "Address of the service: http://HOST:PORT/act or tcp://HOST:PORT.", {"metavar": "SERVICE"}]
 
 
 @seneca_app.command()
@@ -41,13 +35,10 @@ def attach(
     service: Address,
     dialect: Annotated[
         Literal["auto", "L", "W", "T", "S"],
-        typer.Option(
-            help="Dialect of the service: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: detect it."
-        ),
+        "--dialect",
+        "Dialect of the service: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: detect it.",
     ] = "auto",
-    name: Annotated[
-        str, typer.Option(help="Topic of this pattern on other wires. Default: made from its values.")
-    ] = "",
+    name: Annotated[str, "--name", "Topic of this pattern on other wires. Default: made from its values."] = "",
 ) -> None:
     """Attach a service: it answers requests that match its pattern and receives matching publishes. Survives a restart.
 

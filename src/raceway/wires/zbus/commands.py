@@ -15,7 +15,6 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import options, output, serve
-from raceway.cli.output import ExitCode
 from raceway.cli.talk import Sending, Show, Talk, Wanted
 from raceway.model.text import printable, shortened
 
@@ -31,7 +30,7 @@ class ZbusTalk(Talk):
         from raceway.client import Message
 
         if len(wanted.topics) > 1:
-            output.fail("over zbus `sub` takes exactly one queue", ExitCode.USAGE)
+            output.misuse("over zbus `sub` takes exactly one queue")
         queue, came = wanted.topics[0], 0
         with suppress(TimeoutError):
             async with asyncio.timeout(wanted.limit_s), await client.consume(queue, wanted.subjects) as consumer:
@@ -45,7 +44,7 @@ class ZbusTalk(Talk):
 
 def track(
     tracker: serve.Listening,
-    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
+    port: Annotated[int | None, "--port N", "Port to listen on. Default: 16666."] = None,
 ) -> None:
     """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
 
@@ -64,31 +63,27 @@ def track(
 
 queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge.")
 
-Name = Annotated[str, typer.Argument(help="Name of the queue.")]
+Name = Annotated[str, "Name of the queue."]
 
 
 @queue_app.command()
 def create(
     cli: options.OverWire,
     name: Name,
-    pubsub: Annotated[
-        bool, typer.Option("--pubsub", help="Publish/subscribe queue: a copy for each subscriber, nothing stored.")
-    ] = False,
+    pubsub: Annotated[bool, "--pubsub", "Publish/subscribe queue: a copy for each subscriber, nothing stored."] = False,
     queue_token: Annotated[
-        str | None,
-        typer.Option("--queue-token", metavar="TOKEN", help="Access token that clients of the queue must send."),
+        str | None, "--queue-token TOKEN", "Access token that clients of the queue must send."
     ] = None,
     start: options.Start = "last",
 ) -> None:
     """Create a queue. An existing one of the same kind is left unchanged, including its token and position."""
     if pubsub and start != "last":
-        output.fail("--start is not possible with --pubsub: such a queue stores nothing", ExitCode.USAGE)
+        output.misuse("--start is not possible with --pubsub: such a queue stores nothing")
     if cli.token and queue_token is None:
         # Next to --admin-token, --token was the queue's. Alone it may be meant so: no queue is left open by mistake.
         if not cli.admin_token:
-            output.fail(
-                "--token is the administrator's: add --queue-token TOKEN, or --queue-token '' for a queue without one",
-                ExitCode.USAGE,
+            output.misuse(
+                "--token is the administrator's: add --queue-token TOKEN, or --queue-token '' for a queue without one"
             )
         output.note("the token of the queue is now called --queue-token")
         queue_token = cli.token
@@ -126,7 +121,7 @@ def list_queues(cli: options.OverWire) -> None:
 def peek(
     cli: options.OverConsole,
     name: Name,
-    count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of messages, oldest first.")] = 10,
+    count: Annotated[int, "--count N", "Number of messages, oldest first.", {"min": 1, "max": 100}] = 10,
 ) -> None:
     """Show waiting messages without consuming them."""
     answer = cli.ask(_messages_path(name), query={"limit": count})
@@ -153,7 +148,7 @@ def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
 
     address = cli.address("zbus")
     if not address.startswith(("zbus://", "zbus+")):
-        output.fail(f"{address} is not a zbus URL: use --url zbus://HOST:PORT", ExitCode.USAGE)
+        output.misuse(f"{address} is not a zbus URL: use --url zbus://HOST:PORT")
 
     async def run() -> Any:
         async with connect(address, admin_token=cli.credential, reconnect=False) as client:
