@@ -11,15 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from raceway.wires.zbus.codec.client import Received, ZbusClientReceiver
-from raceway.wires.zbus.codec.receiver import (
-    Admin,
-    Ask,
-    Consume,
-    Event,
-    Produce,
+from raceway.wires.zbus.codec.encode import (
     SentFacts,
-    ZbusLimits,
-    ZbusRefused,
     acknowledgements,
     answer,
     delivery,
@@ -28,6 +21,8 @@ from raceway.wires.zbus.codec.receiver import (
     page,
     refusal_reply,
 )
+from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce
 from raceway.wires.zbus.codec.shapes import ALIKE
 from tests.rigs.zbus_events import curious, flat, received_bytewise, strict
 

@@ -29,7 +29,8 @@ from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.call import batch_of as batch_of_call
 from raceway.wires.zbus.codec import client as zbus_client
 from raceway.wires.zbus.codec.encode import delivery, delivery_head, delivery_tail, sent_of
-from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import Produce, ZbusReceiver
 
 BROKER = b"127.0.0.1:15555"
 ADDRESS = b"http://127.0.0.1:6650"

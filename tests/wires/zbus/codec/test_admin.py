@@ -18,7 +18,8 @@ from raceway.wires.zbus.codec.admin import (
     maybe_report,
     read_create_queue,
 )
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
+from raceway.wires.zbus.codec.head import ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin
 
 
 def created(body: Any = b"", **keys: str) -> CreateQueue | ZbusRefused:

@@ -21,17 +21,9 @@ from raceway.wires.zbus.codec.client import (
     request,
     track,
 )
-from raceway.wires.zbus.codec.receiver import (
+from raceway.wires.zbus.codec.encode import (
     CONTINUE,
-    Admin,
-    Ask,
-    Consume,
-    Event,
-    Produce,
     SentFacts,
-    ZbusHeartbeat,
-    ZbusLimits,
-    ZbusReceiver,
     acknowledgements,
     delivery,
     delivery_head,
@@ -39,6 +31,8 @@ from raceway.wires.zbus.codec.receiver import (
     reply,
     track_pub,
 )
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce, ZbusHeartbeat, ZbusReceiver
 from tests.rigs.vectors.zbus import RECEIVED
 from tests.rigs.zbus_events import flat
 

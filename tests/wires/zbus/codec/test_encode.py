@@ -48,8 +48,8 @@ from raceway.wires.zbus.codec.encode import (
     status_line,
     track_pub,
 )
-from raceway.wires.zbus.codec.head import ZbusRefused
-from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.receiver import Produce, ZbusReceiver
 from tests.fuzz.zbus_receiver import read
 from tests.rigs.vectors.zbus import BROKER, PAGE, RECEIVED, TIME_MS
 

@@ -13,7 +13,9 @@ import msgspec
 from raceway.errors import InvalidValueError
 from raceway.model.intents.queues import CreateQueue
 from raceway.model.subscriptions import parse_start
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused, refusal_of
+from raceway.wires.zbus.codec.encode import refusal_of
+from raceway.wires.zbus.codec.head import ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin
 
 # Bits of `mqMode`: 1 is an ordinary queue, 2 publish/subscribe, 4 temporary; from 6.2 on 8 means RPC and is ignored.
 PUBSUB, TEMPORARY = 2, 4

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
 
 import structlog
 
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.link import OneWayLink, open_link
 from raceway.wires.zbus.codec import client as zbus_client
+from raceway.wires.zbus.listen.tracker import Tracker
 
 # One lost report is no outage; the real tracker relies on its probe connection alone.
 MISSED_REPORTS = 3
@@ -24,20 +24,10 @@ CONNECT_S = 5.0
 log = structlog.get_logger("raceway.dial")
 
 
-class BrokerTable(Protocol):
-    """The part of a tracker that a prober uses."""
-
-    def silences(self) -> dict[str, float]:
-        """Map each broker to the seconds since its last report."""
-
-    def drop(self, broker: str) -> None:
-        """Remove a broker."""
-
-
 class Prober:
-    """Probe the brokers of a table. `run` goes on until it is cancelled."""
+    """Probe the brokers of a tracker's table. `run` goes on until it is cancelled."""
 
-    def __init__(self, table: BrokerTable, allowed: AllowList, every_s: float, report_s: float) -> None:
+    def __init__(self, table: Tracker, allowed: AllowList, every_s: float, report_s: float) -> None:
         self._table = table
         self._allowed = allowed
         self._every_s = every_s

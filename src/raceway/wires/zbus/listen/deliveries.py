@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
 from raceway.model.envelope import ZBUS, Batch
 from raceway.net.runtime import Clock
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.encode import sent_of
-from raceway.wires.zbus.codec.receiver import DeliveryHead
+from raceway.wires.zbus.codec import encode
+from raceway.wires.zbus.codec.encode import DeliveryHead
 
 # Columns that the head of a delivery depends on, besides the reply queue.
 _OF_HEAD = (
@@ -38,9 +38,9 @@ class HeadCache:
         mq = queue.encode()
         topic = None if batch.item("wire", row) == ZBUS else mq
         sent = msgspec.structs.replace(
-            sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
+            encode.sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
         )
-        head = zbus.delivery_head(sent)
+        head = encode.delivery_head(sent)
         if not any(type(getattr(batch, name)) is list for name in _OF_HEAD):
             self._known = (batch, reply_to, head)
         return head
@@ -50,47 +50,40 @@ class HeadCache:
         self._known = None
 
 
+@dataclass(eq=False)
 class Unsent:
     """Deliveries in the transport's buffer. They count as taken when they were written to the socket.
 
     `has_left` returns whether the buffer is empty. The buffer of a broken transport is empty too, before
     `connection_lost` is called: deliveries do not count as taken then. `confirm` is given those that were taken.
+    `entries` has the queue and the offset of each.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        transport: asyncio.Transport,
-        has_left: Callable[[], bool],
-        longest_s: float,
-        confirm: Callable[[list[tuple[str, int]]], None],
-    ) -> None:
-        self._clock = clock
-        self._transport = transport
-        self._has_left = has_left
-        self._longest_s = longest_s
-        self._confirm = confirm
-        # Queue and offset of each.
-        self.entries: list[tuple[str, int]] = []
-        self._looks_again = False
-        self._look_s = LOOK_AGAIN_S
+    clock: Clock
+    transport: asyncio.Transport
+    has_left: Callable[[], bool]
+    longest_s: float
+    confirm: Callable[[list[tuple[str, int]]], None]
+    entries: list[tuple[str, int]] = field(default_factory=list)
+    _looks_again: bool = False
+    _look_s: float = LOOK_AGAIN_S
 
     def clear(self) -> None:
         self.entries.clear()
 
     def note_taken(self) -> None:
         """Mark deliveries as taken if the buffer is empty; otherwise check again soon."""
-        if not self.entries or self._transport.is_closing():
+        if not self.entries or self.transport.is_closing():
             return
-        if self._has_left():
+        if self.has_left():
             taken, self.entries = self.entries, []
             self._look_s = LOOK_AGAIN_S
-            self._confirm(taken)
+            self.confirm(taken)
         elif not self._looks_again:
             self._looks_again = True
-            self._clock.call_later(self._look_s, self._look_again)
+            self.clock.call_later(self._look_s, self._look_again)
 
     def _look_again(self) -> None:
         self._looks_again = False
-        self._look_s = min(2 * self._look_s, self._longest_s)
+        self._look_s = min(2 * self._look_s, self.longest_s)
         self.note_taken()

@@ -11,9 +11,8 @@ from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents.queues import ConfirmDeliveries
 from raceway.net.connection import Connection
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.encode import queue_forbidden, sent_of
-from raceway.wires.zbus.codec.receiver import ZbusRefused
+from raceway.wires.zbus.codec import encode
+from raceway.wires.zbus.codec.head import ZbusRefused
 from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
 from raceway.wires.zbus.settings import ZbusWire
 
@@ -49,7 +48,7 @@ class ZbusPeer(QueueConsumer):
 
     def refuse(self, refused: ZbusRefused) -> None:
         self._door.count_error(self)
-        self._connection.write(zbus.refusal_reply(refused))
+        self._connection.write(encode.refusal_reply(refused))
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -57,15 +56,15 @@ class ZbusPeer(QueueConsumer):
         if request.message_id in self.silent:
             self.silent.discard(request.message_id)
             return
-        head = zbus.delivery_head(sent_of(batch, row, self._advertised))
+        head = encode.delivery_head(encode.sent_of(batch, row, self._advertised))
         status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
-        self._connection.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
+        self._connection.write(encode.answer(request.message_id, head, batch.item("payload", row), status))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         if request.message_id in self.silent:
             self.silent.discard(request.message_id)
             return
-        self.refuse(zbus.refusal_of(error, request.message_id))
+        self.refuse(encode.refusal_of(error, request.message_id))
 
     # ---- queues ------------------------------------------------------------------------------------------------------
 
@@ -83,18 +82,18 @@ class ZbusPeer(QueueConsumer):
         self._write_delivery(ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue)
 
     def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
-        head = zbus.delivery_head(sent_of(answer.batch, 0, self._advertised))
-        self._connection.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
+        head = encode.delivery_head(encode.sent_of(answer.batch, 0, self._advertised))
+        self._connection.write(encode.answer(ticket, head, answer.batch.item("payload", 0)))
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
-        self.refuse(queue_forbidden(queue.encode(), ticket))
+        self.refuse(encode.queue_forbidden(queue.encode(), ticket))
 
     def _write_delivery(
         self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: str
     ) -> None:
         head = self._heads.of(batch, row, reply_to, mq)
-        tail = zbus.delivery_tail(raw_id, head, batch.item("payload", row))
-        self._connection.write(zbus.delivery(ticket, head.status, tail))
+        tail = encode.delivery_tail(raw_id, head, batch.item("payload", row))
+        self._connection.write(encode.delivery(ticket, head.status, tail))
 
     def _confirm(self, deliveries: list[tuple[str, int]]) -> None:
         self._door.perform(self, ConfirmDeliveries(deliveries))
