@@ -195,7 +195,16 @@ zbus_messages = st.fixed_dictionaries(
         "reply-code": st.sampled_from(["404", "500", "302"]),
     },
 )
-OWN_KEYS = ("msgid-raw", "routing-key", "encoding", "content-type", "schema-id", "schema-version", "reply-code")
+OWN_KEYS = (
+    "mq-reply",
+    "msgid-raw",
+    "routing-key",
+    "encoding",
+    "content-type",
+    "schema-id",
+    "schema-version",
+    "reply-code",
+)
 
 
 def to_zbus(fields: dict[str, Any]) -> bytes:
@@ -203,7 +212,6 @@ def to_zbus(fields: dict[str, Any]) -> bytes:
     return zbus_client.produce(
         b"events", fields["body"], fields["msgid"].encode(),
         topic=fields["topic"].encode() if "topic" in fields else None,
-        reply_to=fields["mq-reply"].encode() if "mq-reply" in fields else None,
         keys=[(name.encode(), value.encode()) for name, value in keys],
     )  # fmt: skip
 

@@ -13,8 +13,8 @@ from raceway.wires.zbus.codec.admin import (
     ConsumerInfo,
     QueueInfo,
     TrackTable,
+    bad_format,
     encode_description,
-    kind_mismatch,
     maybe_report,
     read_create_queue,
 )
@@ -74,7 +74,9 @@ def test_anything_else_is_refused_by_name(body: Any, what: str) -> None:
 
 
 def test_queue_of_the_other_kind_is_a_mismatch() -> None:
-    assert kind_mismatch(Admin("create_mq", {}, msgid=b"k-3")) == ZbusRefused(400, "Bad format: kind mismatch", b"k-3")
+    assert bad_format(Admin("create_mq", {}, msgid=b"k-3"), "kind mismatch") == ZbusRefused(
+        400, "Bad format: kind mismatch", b"k-3"
+    )
 
 
 # ---- descriptions ---------------------------------------------------------------------------------------------------

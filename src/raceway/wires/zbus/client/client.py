@@ -141,7 +141,7 @@ class ZbusClient(Client):
         """
         (msgid,) = fresh_ids(1)
         name, data, keys = queue.encode(), encode_payload(payload), encode_keys(with_parent(PARENT_KEY, headers))
-        message = codec.produce(name, data, msgid, self._token, confirm, _bytes(topic), None, keys)
+        message = codec.produce(name, data, msgid, self._token, confirm, _bytes(topic), keys)
         if confirm:
             await self._ask(_Reply(queue, self._deadline()), msgid, message)
             return
@@ -179,10 +179,7 @@ class ZbusClient(Client):
             return ids, codec.produces(name, ids, payloads, self._token, confirm)
         pairs = zip(ids, payloads, strict=True)
         return ids, b"".join(
-            [
-                codec.produce(name, payload, msgid, self._token, confirm, _bytes(topic), None, keys)
-                for msgid, payload in pairs
-            ]
+            [codec.produce(name, payload, msgid, self._token, confirm, _bytes(topic), keys) for msgid, payload in pairs]
         )
 
     # ---- consuming --------------------------------------------------------------------------------------------------
@@ -216,7 +213,7 @@ class ZbusClient(Client):
         """
         (msgid,) = fresh_ids(1)
         keys = encode_keys(with_parent(PARENT_KEY, headers))
-        message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, None, keys)
+        message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, keys)
         deadline_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
         return (await self._ask(_Reply(queue, deadline), msgid, message)).body

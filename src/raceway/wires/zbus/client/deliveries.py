@@ -195,7 +195,7 @@ class Consumer(MessageStream[Delivery]):
                 check = self._checks[received.msgid]
                 if not check.done():
                     check.set_result(None)
-            elif received.key(b"msgid-raw") is not None:
+            elif b"msgid-raw" in received.keys:
                 # Under any ticket: a delivery for an older one is a consumed message, too.
                 self._take(received)
             elif received.msgid == self._ticket:

@@ -286,10 +286,9 @@ def _own_lines(sent: SentFacts, attributes: dict[str, str]) -> dict[bytes, bytes
     if sent.encoding:
         lines[b"content-type" if b"/" in sent.encoding else b"encoding"] = sent.encoding
     lines[b"routing-key"] = sent.routing_key
-    if sent.schema_id is not None:
-        lines[b"schema-id"] = b"%d" % sent.schema_id
-    if sent.schema_version is not None:
-        lines[b"schema-version"] = b"%d" % sent.schema_version
+    for name, number in ((b"schema-id", sent.schema_id), (b"schema-version", sent.schema_version)):
+        if number is not None:
+            lines[name] = b"%d" % number
     if sent.cmd == b"request":  # the answer goes to the reply queue, and its produce needs no acknowledgement
         lines[b"ack"] = b"0"
     return {name: value for name, value in lines.items() if value}

@@ -153,5 +153,5 @@ def _refusal(error: RacewayError, event: Admin) -> bytes:
     if type(error) is UnauthenticatedError:
         return encode.refusal_reply(encode.admin_forbidden(event.msgid))
     if isinstance(error, QueueKindError):
-        return encode.refusal_reply(admin.kind_mismatch(event))
+        return encode.refusal_reply(admin.bad_format(event, "kind mismatch"))
     return encode.refusal_reply(encode.refusal_of(error, event.msgid))

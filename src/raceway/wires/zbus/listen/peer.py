@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from raceway.broker.door import Door
 from raceway.broker.peers import Pending
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
@@ -12,9 +14,17 @@ from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents.queues import ConfirmDeliveries
 from raceway.net.connection import Connection
 from raceway.wires.zbus.codec import encode
+from raceway.wires.zbus.codec.encode import DeliveryHead
 from raceway.wires.zbus.codec.head import ZbusRefused
-from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
 from raceway.wires.zbus.settings import ZbusWire
+
+# Columns that the head of a delivery depends on, besides the reply queue.
+_OF_HEAD = (
+    "wire", "kind", "producer", "topic", "encoding", "routing_key", "schema_id", "schema_version", "attributes"
+)  # fmt: skip
+# First delay before checking again whether output was written; the loop reports only large amounts. Doubled each time,
+# up to the sweep interval.
+LOOK_AGAIN_S = 0.001
 
 
 class ZbusPeer(QueueConsumer):
@@ -32,10 +42,11 @@ class ZbusPeer(QueueConsumer):
         self.address, self.producer = connection.address, connection.address.encode()
         self._door, self._connection, self._advertised = door, connection, advertised
         self.request_timeout_ms = settings.request_timeout_ms
-        self._heads = HeadCache(advertised)
-        self._unsent = Unsent(
-            door.runtime.loop, connection.transport, connection.idle, settings.sweep_ms / 1000, self._confirm
-        )
+        # Head of the last delivery: messages of one batch mostly share it.
+        self._known: tuple[Batch, bytes | None, DeliveryHead] | None = None
+        # Queue and offset of the deliveries in the transport's buffer.
+        self._unsent: list[tuple[str, int]] = []
+        self._looks_again, self._look_s, self._longest_look_s = False, LOOK_AGAIN_S, settings.sweep_ms / 1000
         # Its requests that want no answer.
         self.silent: set[bytes] = set()
 
@@ -75,7 +86,7 @@ class ZbusPeer(QueueConsumer):
         else:
             reply_to, raw_id = request.name
         self._write_delivery(ticket, batch, row, raw_id, reply_to, queue)
-        self._unsent.entries.append((queue, entry.offset))
+        self._unsent.append((queue, entry.offset))
 
     def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
         batch, row = copy
@@ -91,19 +102,53 @@ class ZbusPeer(QueueConsumer):
     def _write_delivery(
         self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: str
     ) -> None:
-        head = self._heads.of(batch, row, reply_to, mq)
+        head = self._head(batch, row, reply_to, mq)
         tail = encode.delivery_tail(raw_id, head, batch.item("payload", row))
         self._connection.write(encode.delivery(ticket, head.status, tail))
 
-    def _confirm(self, deliveries: list[tuple[str, int]]) -> None:
-        self._door.perform(self, ConfirmDeliveries(deliveries))
+    def _head(self, batch: Batch, row: int, reply_to: bytes | None, queue: str) -> DeliveryHead:
+        """Return the head for one row. Rows of one batch with the same topic are in the same queue."""
+        known = self._known
+        if known is not None and known[0] is batch and known[1] == reply_to:
+            return known[2]
+        cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
+        mq = queue.encode()
+        topic = None if batch.item("wire", row) == ZBUS else mq
+        sent = msgspec.structs.replace(
+            encode.sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
+        )
+        head = encode.delivery_head(sent)
+        if not any(type(getattr(batch, name)) is list for name in _OF_HEAD):
+            self._known = (batch, reply_to, head)
+        return head
+
+    def _note_taken(self) -> None:
+        """Confirm deliveries that were written to the socket: if the buffer is empty; otherwise check again soon.
+
+        The buffer of a broken transport is empty too, before `connection_lost` is called: deliveries do not count as
+        taken then.
+        """
+        if not self._unsent or self._connection.transport.is_closing():
+            return
+        if self._connection.idle():
+            taken, self._unsent = self._unsent, []
+            self._look_s = LOOK_AGAIN_S
+            self._door.perform(self, ConfirmDeliveries(taken))
+        elif not self._looks_again:
+            self._looks_again = True
+            self._door.runtime.loop.call_later(self._look_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._look_s = min(2 * self._look_s, self._longest_look_s)
+        self._note_taken()
 
     # ---- called by the session ---------------------------------------------------------------------------------------
 
     def note_flushed(self) -> None:
-        """Confirm what has left since the last call, and forget the last head."""
-        self._heads.forget()
-        self._unsent.note_taken()
+        """Confirm what has left since the last call, and forget the last head: an idle connection keeps no batch."""
+        self._known = None
+        self._note_taken()
 
     def lose(self) -> None:
         """Confirm no more deliveries: the connection is closed."""
