@@ -21,8 +21,9 @@ from raceway.wires.mb.codec.encode import acknowledgements, deliveries, tcp_fram
 from raceway.wires.mb.codec.header import MbLimits, read_message
 from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.zbus.codec import client as zbus_client
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.head import read_head
+from raceway.wires.zbus.codec import encode as zbus_encode
+from raceway.wires.zbus.codec.head import ZbusLimits, read_head
+from raceway.wires.zbus.codec.receiver import ZbusReceiver
 
 PAYLOAD = b'{"reading":"' + b"x" * 186 + b'"}'
 BUFFER_BYTES = 256 * 1024
@@ -82,19 +83,19 @@ def zbus_message(cmd: bytes, payload: bytes, extra: bytes = b"") -> bytes:
 def zbus_parsing(message: Callable[[int], bytes], at_once: bool = True) -> tuple[Callable[[], object], int]:
     """A case that parses all messages of a buffer in one read, or each in its own."""
     messages = [message(row) for row in range(700)]
-    receiver = zbus.ZbusReceiver(zbus.ZbusLimits())
+    receiver = ZbusReceiver(ZbusLimits())
     reads = [b"".join(messages)] if at_once else messages
     return lambda: [receiver.receive_data(data) for data in reads], len(messages)
 
 
 def zbus_strict() -> tuple[Callable[[], object], int]:
     head = zbus_message(b"produce", PAYLOAD).partition(b"\r\n\r\n")[0]
-    return lambda: read_head(head, zbus.ZbusLimits()), 1
+    return lambda: read_head(head, ZbusLimits()), 1
 
 
 def zbus_acknowledging() -> tuple[Callable[[], object], int]:
     ids = [fresh_id() for _ in range(900)]
-    return lambda: zbus.acknowledgements(ids, 1_700_000_000_000), len(ids)
+    return lambda: zbus_encode.acknowledgements(ids, 1_700_000_000_000), len(ids)
 
 
 def zbus_delivering() -> tuple[Callable[[], object], int]:
@@ -103,17 +104,17 @@ def zbus_delivering() -> tuple[Callable[[], object], int]:
     def work() -> list[bytes]:
         made = []
         for each in ids:
-            head = zbus.delivery_head(
-                zbus.SentFacts(b"127.0.0.1:15555", b"bench", b"produce", ids[0], b"127.0.0.1:4000")
+            head = zbus_encode.delivery_head(
+                zbus_encode.SentFacts(b"127.0.0.1:15555", b"bench", b"produce", ids[0], b"127.0.0.1:4000")
             )
-            made.append(zbus.delivery(b"c-1", head.status, zbus.delivery_tail(each, head, PAYLOAD)))
+            made.append(zbus_encode.delivery(b"c-1", head.status, zbus_encode.delivery_tail(each, head, PAYLOAD)))
         return made
 
     return work, len(ids)
 
 
 def zbus_client_side() -> tuple[Callable[[], object], int]:
-    data = zbus.acknowledgements([fresh_id() for _ in range(900)], 1_700_000_000_000)
+    data = zbus_encode.acknowledgements([fresh_id() for _ in range(900)], 1_700_000_000_000)
     receiver = zbus_client.ZbusClientReceiver()
     return lambda: receiver.receive_data(data), 900
 

@@ -97,7 +97,7 @@ ELSEWHERE = {
     "end_to_end/test_danube_registry.py": "broker/view/schemas wires/danube/listen/registry",
     "end_to_end/test_danube_security.py": "wires/danube/listen/security",
     "end_to_end/test_zbus_admin.py": "wires/zbus/listen/admin wires/zbus/listen/page wires/zbus/listen/peer",
-    "end_to_end/test_zbus_queues.py": "wires/zbus/listen/deliveries wires/zbus/listen/server wires/zbus/listen/session",
+    "end_to_end/test_zbus_queues.py": "wires/zbus/listen/server wires/zbus/listen/session",
     "end_to_end/test_mb_server.py": "wires/mb/listen/server",
     "one_bus/test_fifth_wire.py": "wires/server",
     "end_to_end/test_http_door.py": "web/connection web/publishing web/reading",

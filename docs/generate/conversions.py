@@ -33,7 +33,8 @@ from raceway.wires.mb.codec.receiver import MbReceiver
 from raceway.wires.mb.listen.peer import publish_encoder
 from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import encode as zbus_encode
-from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import ZbusReceiver
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
 PARENT = "123e4567-e89b-42d3-a456-426614174000"
@@ -116,7 +117,7 @@ def _from_zbus() -> Found:
         "topic: a-subject\r\nrouting-key: the-key\r\nschema-id: 7007\r\nschema-version: 7008\r\n"
         "content-type: text/plain\r\nother: another\r\ncontent-length: 11\r\n\r\nthe payload"
     )
-    (event,) = zbus.ZbusReceiver(zbus.ZbusLimits()).receive_data(head.encode())
+    (event,) = ZbusReceiver(ZbusLimits()).receive_data(head.encode())
     marks = {
         "`mq`": "orders", "`msgid`": "an-id", "`mq-reply`": "a-queue", "`msgid-raw`": "the-parent",
         "`topic` (as `zbus.topic`)": "a-subject", "`routing-key`": "the-key", "`schema-id`": 7007,
@@ -231,7 +232,9 @@ def _to_danube() -> Found:
 def _to_zbus() -> Found:
     sent = zbus_encode.sent_of(_batch(b"danube"), 0, b"a-broker")
     sent = msgspec.structs.replace(sent, mq=b"math.sum", cmd=b"produce")
-    delivery = zbus.delivery(b"a-consume", 200, zbus.delivery_tail(b"the-id", zbus.delivery_head(sent), b"the payload"))
+    delivery = zbus_encode.delivery(
+        b"a-consume", 200, zbus_encode.delivery_tail(b"the-id", zbus_encode.delivery_head(sent), b"the payload")
+    )
     head, _, body = delivery.decode().partition("\r\n\r\n")
     lines = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
     texts = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from docs.generate.markdown import page, table
 from raceway.pipeline import registry
-from raceway.pipeline.query import parted
 from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY
+from raceway.wires.captures.columns import columns_of
 
 
 def tables_page() -> str:
@@ -25,8 +25,7 @@ def tables_page() -> str:
 
 def _one_table(name: str, columns: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> list[str]:
     made_of = f" Computed from {', '.join(f'`{each}`' for each in inputs)}." if inputs else ""
-    parts = (part.partition(" ") for part in parted(columns))
-    rows = [(f"`{column.strip('`')}`", f"`{kind.strip()}`") for column, _, kind in parts]
+    rows = [(f"`{column}`", f"`{kind}`") for column, kind in columns_of(columns)]
     return [
         f"## {name}",
         "",

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec import encode
 from raceway.wires.zbus.codec.head import EchoedId
 from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import Server
@@ -59,7 +59,7 @@ def test_an_id_that_is_no_plain_word_is_not_repeated(client: Client) -> None:
 
 def test_several_acknowledgements_have_each_its_own() -> None:
     ids = [b"m1", EchoedId.maybe_of(b"m2", b"i2") or b"", EchoedId.maybe_of(None, b"i3") or b""]
-    text = zbus.acknowledgements(ids, 5).decode()
+    text = encode.acknowledgements(ids, 5).decode()
     assert [line for line in text.split("\r\n") if line.startswith(("msgid", "id"))] == [
         "msgid: m1", "msgid: m2", "id: i2", "msgid: i3", "id: i3",
     ]  # fmt: skip

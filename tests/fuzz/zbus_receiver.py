@@ -11,15 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from raceway.wires.zbus.codec.client import Received, ZbusClientReceiver
-from raceway.wires.zbus.codec.receiver import (
-    Admin,
-    Ask,
-    Consume,
-    Event,
-    Produce,
+from raceway.wires.zbus.codec.encode import (
     SentFacts,
-    ZbusLimits,
-    ZbusRefused,
     acknowledgements,
     answer,
     delivery,
@@ -28,6 +21,8 @@ from raceway.wires.zbus.codec.receiver import (
     page,
     refusal_reply,
 )
+from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce
 from raceway.wires.zbus.codec.shapes import ALIKE
 from tests.rigs.zbus_events import curious, flat, received_bytewise, strict
 
@@ -92,9 +87,14 @@ def _check_delivery(event: Produce | Ask, row: int, raw_id: bytes, sent: SentFac
         head = delivery_head(sent, for_browser)
         assert head.status == (status or 200)
         found = read(delivery(b"c-1", head.status, delivery_tail(raw_id, head, body)))
-        assert (found.status, found.msgid, found.key(b"msgid-raw"), found.body) == (head.status, b"c-1", raw_id, body)
-        assert found.key(b"mq-reply") == sent.reply_to
-        assert found.key(b"broker") == BROKER
+        assert (found.status, found.msgid, found.keys.get(b"msgid-raw"), found.body) == (
+            head.status,
+            b"c-1",
+            raw_id,
+            body,
+        )
+        assert found.keys.get(b"mq-reply") == sent.reply_to
+        assert found.keys.get(b"broker") == BROKER
         assert b"token" not in found.keys
         assert read(answer(b"r-1", head, body)).body == body
 

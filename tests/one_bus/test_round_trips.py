@@ -33,7 +33,8 @@ from raceway.wires.seneca.codec.request import read_http
 from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import client as zbus_client
 from raceway.wires.zbus.codec.encode import delivery, delivery_head, delivery_tail, sent_of
-from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import Produce, ZbusReceiver
 
 BROKER = b"127.0.0.1:15555"
 ADDRESS = b"http://127.0.0.1:6650"
@@ -198,7 +199,16 @@ zbus_messages = st.fixed_dictionaries(
         "reply-code": st.sampled_from(["404", "500", "302"]),
     },
 )
-OWN_KEYS = ("msgid-raw", "routing-key", "encoding", "content-type", "schema-id", "schema-version", "reply-code")
+OWN_KEYS = (
+    "mq-reply",
+    "msgid-raw",
+    "routing-key",
+    "encoding",
+    "content-type",
+    "schema-id",
+    "schema-version",
+    "reply-code",
+)
 
 
 def to_zbus(fields: dict[str, Any]) -> bytes:
@@ -206,7 +216,6 @@ def to_zbus(fields: dict[str, Any]) -> bytes:
     return zbus_client.produce(
         b"events", fields["body"], fields["msgid"].encode(),
         topic=fields["topic"].encode() if "topic" in fields else None,
-        reply_to=fields["mq-reply"].encode() if "mq-reply" in fields else None,
         keys=[(name.encode(), value.encode()) for name, value in keys],
     )  # fmt: skip
 

@@ -79,4 +79,4 @@ def inputs(
     for row in messages:
         horizons[row["source"]] = max(horizons.get(row["source"], 0), row["time_us"])
     frames = {MESSAGES: frame(spark, messages)} | {name.replace("__", "."): rows for name, rows in others.items()}
-    return Inputs(spark, frames, horizons, schemas=schemas)
+    return Inputs(frames, horizons, schemas=schemas)

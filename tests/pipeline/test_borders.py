@@ -47,11 +47,11 @@ def content(rows: DataFrame, ddl: str) -> list[str]:
 
 def in_batch(spark: SparkSession, rows: list[Row]) -> dict[str, list[str]]:
     given_rows = inputs(spark, rows, VERSIONS)
-    frames = dict(given_rows)
+    frames = dict(given_rows.frames)
     frames[REJECTED_MESSAGES] = rejected(frames[MESSAGES])
     found = {}
     for table in DERIVED:
-        made = table.transform(Inputs(spark, frames, given_rows.horizons, schemas=VERSIONS))
+        made = table.transform(Inputs(frames, given_rows.horizons, schemas=VERSIONS))
         frames[table.name] = made.withColumnRenamed("bucket", "part")
         found[table.name] = content(made, table.ddl)
     return found

@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 from raceway import config
 from raceway.pipeline.imports.pieces import cut, form_of
 from raceway.wires.zbus.capture import reader as zbus
-from raceway.wires.zbus.codec.head import ZbusLimits
-from raceway.wires.zbus.codec.receiver import (
-    Admin,
-    Ask,
-    Consume,
-    Continue100,
-    Event,
-    Produce,
-    ZbusHeartbeat,
-    ZbusReceiver,
-    ZbusRefused,
-)
+from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce, ZbusHeartbeat, ZbusReceiver
+from raceway.wires.zbus.codec.stream import Continue100
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.zbus import SENT, corpus
 
@@ -58,7 +49,7 @@ def _verdicts(event: Event) -> Iterator[Verdict]:
     elif isinstance(event, ZbusHeartbeat):
         yield Verdict({"kind": "control"})
     elif isinstance(event, Admin):
-        yield Verdict({"kind": "control", "topic": event.mq.decode(), "payload": event.body})
+        yield Verdict({"kind": "control", "topic": event.keys.get("mq", ""), "payload": event.body})
     else:
         assert isinstance(event, Continue100)
 

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import Lake, ParquetLake, Staged, maybe_positions, range_name
+from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions, range_name
+from raceway.pipeline.staged import Staged
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived
 from raceway.wires.captures.columns import BRONZE, REJECTED
 from tests.pipeline.rows import bronze, message
@@ -28,7 +29,6 @@ BUCKETED = Derived(
     name="silver.bucketed",
     ddl="sequence bigint, value bigint, wait_us bigint",
     key=("sequence",),
-    inputs=(MESSAGES,),
     transform=lambda inputs: inputs[MESSAGES],
     looks_at={MESSAGES: ()},
     due="wait_us",

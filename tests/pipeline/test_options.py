@@ -33,7 +33,7 @@ def test_names_are_found_in_any_case_and_lists_are_parted_by_commas() -> None:
     )
     assert options.path == "/data"
     assert options.selection.topics == ("orders.#", "stock.+")
-    assert options.selection.wires == ("mb", "zbus")
+    assert options.selection.among == {"wire": {"mb", "zbus"}}
     assert options.selection.with_control
 
 

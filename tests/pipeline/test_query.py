@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from raceway.errors import PipelineError
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake
-from raceway.pipeline.query import duck_columns, duck_type, open_tables
+from raceway.pipeline.query import open_tables
+from raceway.wires.captures.columns import TIMESTAMP, ddl, schema_of
 from tests.pipeline.lakes import append
 from tests.pipeline.rows import message
 
@@ -35,11 +37,29 @@ def test_empty_tables_have_their_columns(tmp_path: Path) -> None:
     assert rows.schema.field("sequence").type == "int64"
 
 
-def test_types_of_spark_have_a_name_in_duckdb() -> None:
-    assert duck_type("map<string,array<struct<a:bigint,b:map<string,binary>>>>") == (
-        "MAP(VARCHAR, STRUCT(a BIGINT, b MAP(VARCHAR, BLOB))[])"
+def test_empty_tables_have_the_types_of_their_columns(tmp_path: Path) -> None:
+    tables = open_tables(ParquetLake(None, Folders(tmp_path)))
+    kinds = tables.select(
+        "SELECT typeof(tree), typeof(time), typeof(wires) FROM (SELECT NULL) LEFT JOIN gold.traces ON true"
     )
-    assert duck_columns("`a` string, b struct<x:int,y:timestamp>") == [
-        ("a", "VARCHAR"),
-        ("b", "STRUCT(x INT, y TIMESTAMPTZ)"),
-    ]
+    tree, time, wires = kinds.to_pylist()[0].values()
+    assert tree.startswith('STRUCT("sequence" BIGINT, parent BIGINT, depth INTEGER, ')
+    assert tree.endswith(")[]")
+    assert (time, wires) == ("TIMESTAMP WITH TIME ZONE", "VARCHAR[]")
+    assert tables.select(
+        "SELECT typeof(attributes) FROM (SELECT NULL) LEFT JOIN bronze.messages ON true"
+    ).to_pylist() == [{"typeof(attributes)": "MAP(VARCHAR, VARCHAR)"}]
+
+
+def test_types_of_spark_are_types_of_arrow() -> None:
+    text = "`a` string, b struct<x:int,y:timestamp>, c map<string,array<struct<a:bigint,b:map<string,binary>>>>"
+    inner = pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.binary()))])
+    expected = pa.schema(
+        [
+            ("a", pa.string()),
+            ("b", pa.struct([("x", pa.int32()), ("y", TIMESTAMP)])),
+            ("c", pa.map_(pa.string(), pa.list_(inner))),
+        ]
+    )
+    assert schema_of(text) == expected
+    assert schema_of(ddl(expected)) == expected

@@ -78,13 +78,13 @@ def test_only_wanted_rows_come(tmp_path: Path) -> None:
     everything = PositionSpan(0, 28)
     assert 5 not in positions(reader, everything)
     assert 5 in positions(reader, everything, Selection(with_control=True))
-    assert positions(reader, everything, Selection(wires=("zbus", "seneca"))) == [6]
+    assert positions(reader, everything, Selection().narrowed("wire", ["zbus", "seneca"])) == [6]
     orders = positions(reader, everything, Selection(topics=("orders.+",)))
     assert orders == [n for n in range(28) if stored[n]["topic"].startswith("orders.") and n != 5]
-    assert positions(reader, everything, Selection(topics=("orders.#", "Größe")).narrowed(topics=["Größe", "x"])) == [
+    assert positions(reader, everything, Selection(topics=("orders.#", "Größe")).narrowed("topic", ["Größe", "x"])) == [
         n for n in range(28) if stored[n]["topic"] == "Größe" and n != 5
     ]
-    assert positions(reader, everything, ALL.narrowed(topics=["a"]).narrowed(topics=["b"])) == []
+    assert positions(reader, everything, ALL.narrowed("topic", ["a"]).narrowed("topic", ["b"])) == []
     begin = stored[10]["time_us"]
     assert positions(reader, everything, ALL.since(begin).since(0).until(begin + 20).until(begin + 90)) == [10, 11, 12]
 

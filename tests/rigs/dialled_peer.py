@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from raceway.net.outgoing.allowed import Target
-from raceway.wires.zbus.codec.receiver import ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import ZbusReceiver
 
 DEADLINE_S = 10.0
 

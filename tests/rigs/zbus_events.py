@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from raceway.model.envelope import Batch
-from raceway.wires.zbus.codec.head import ZbusHead
-from raceway.wires.zbus.codec.receiver import Ask, Continue100, Event, Produce, ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.head import ZbusHead, ZbusLimits
+from raceway.wires.zbus.codec.receiver import Ask, Event, Produce, ZbusReceiver
 from raceway.wires.zbus.codec.shapes import Shape, Shapes
-from raceway.wires.zbus.codec.stream import ZbusStream
+from raceway.wires.zbus.codec.stream import Continue100, ZbusStream
 
 ROW = (
     "kind", "topic", "message_id", "reply_to", "parent_id", "encoding", "routing_key", "schema_id", "schema_version",

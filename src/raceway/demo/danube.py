@@ -63,9 +63,6 @@ class Airside:
             topic, subscription, type="shared", name=f"{subscription}-1", in_flight=2 * ACKS
         )
 
-    async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
-        self._tally.published[topic, "danube"] += await self.gates.publish_many(topic, payloads)
-
     # ---- the sorter --------------------------------------------------------------------------------------------------
 
     async def sort(self) -> None:

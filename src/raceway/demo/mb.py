@@ -9,7 +9,6 @@ archive  (TCP)        takes requests and does not answer; its printer answers af
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from raceway.client import MbClient, Message, Subscription
 from raceway.demo.tally import Enter, Tally
@@ -47,9 +46,6 @@ class Terminal:
 
     async def watch(self, topic: str) -> Subscription:
         return await self.board.subscribe(topic)
-
-    async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
-        self._tally.published[topic, "mb"] += await self.kiosk.publish_many(topic, payloads)
 
     def _give_seat(self, message: Message) -> dict[str, str]:
         wish = message.json()

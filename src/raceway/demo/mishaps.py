@@ -45,22 +45,25 @@ class Mishaps:
 
     count = 4 * len(BAD_ANNOUNCEMENTS) + len(BROKEN) + 7
 
+    _advance: Advance
+
     def __init__(self, tally: Tally, terminal: Terminal, airside: Airside, belts: Belts, counter: Counter) -> None:
         self._tally = tally
         self._terminal, self._airside, self._belts, self._counter = terminal, airside, belts, counter
 
     async def happen(self, urls: Mapping[str, str], advance: Advance) -> None:
-        await self._announce_badly(advance)
-        await self._ask_nobody(advance)
-        await self._ask_too_late(advance)
-        await self._break_rules(advance)
+        self._advance = advance
+        await self._announce_badly()
+        await self._ask_nobody()
+        await self._ask_too_late()
+        forged = self._airside.gates.publish("raceway.rejected", {"forged": True})
+        await self._told("danube", "a publish on a topic of the bus itself", forged)
         for wire, what, said in BROKEN:
             self._tally.mishaps.append((wire, what, await _answer_to(wire, urls[wire], said)))
             advance(1)
         await self._turn_lights_out()
-        advance(1)
 
-    async def _announce_badly(self, advance: Advance) -> None:
+    async def _announce_badly(self) -> None:
         """Publish invalid announcements on every wire; each refusal is also a row of `raceway.rejected`."""
         ways: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
             "mb": lambda bad: self._terminal.kiosk.publish(BOARDING, bad),
@@ -74,9 +77,9 @@ class Mishaps:
                     await announce(bad)
                 except RemoteError as error:
                     self._tally.refused[wire, error.reported] += 1
-                advance(1)
+                self._advance(1)
 
-    async def _ask_nobody(self, advance: Advance) -> None:
+    async def _ask_nobody(self) -> None:
         """Send a request that no service serves: refused at once, and stored with that answer."""
         for wire, call in (
             ("mb", self._terminal.kiosk.request(LOUNGE, "please", timeout_ms=HURRY_MS)),
@@ -85,26 +88,18 @@ class Mishaps:
         ):
             await self._told(wire, "a request without a service", call)
             self._tally.asked[wire, NOBODY, "error"] += 1
-            advance(1)
 
-    async def _ask_too_late(self, advance: Advance) -> None:
+    async def _ask_too_late(self) -> None:
         """Send a request that is never answered, and one that is answered after its timeout."""
         tally, kiosk = self._tally, self._terminal.kiosk
         asked = tally.ask("mb", "mb", kiosk.request(ARCHIVE, {"year": 1974}, timeout_ms=HURRY_MS))
         await self._told("mb", "a request without an answer", asked)
-        advance(1)
         late = kiosk.request(PRINTER, {"pages": 1}, timeout_ms=HURRY_MS)
         await self._told("mb", "a request with a late answer", late)
         async with asyncio.timeout(PATIENCE_S):
             await self._terminal.printed.wait()
             await self._terminal.archive.heartbeat()  # the bus has read the late answer by then
         tally.asked["mb", "mb", "late"] += 1
-        advance(1)
-
-    async def _break_rules(self, advance: Advance) -> None:
-        forged = self._airside.gates.publish("raceway.rejected", {"forged": True})
-        await self._told("danube", "a publish on a topic of the bus itself", forged)
-        advance(1)
 
     async def _turn_lights_out(self) -> None:
         """Publish the last message, after all timeouts. It is stored although the topic has no subscriber."""
@@ -119,6 +114,7 @@ class Mishaps:
             self._tally.mishaps.append((wire, what, str(error)))
         else:
             self._tally.mishaps.append((wire, what, "accepted"))
+        self._advance(1)
 
 
 async def _answer_to(wire: str, url: str, said: bytes) -> str:

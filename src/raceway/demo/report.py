@@ -7,6 +7,7 @@ makes the demo fail.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,28 +177,22 @@ def differences(report: Report, tally: Tally) -> list[str]:
     published = {(row["topic"], row["wire"]): row["count"] for row in report.published}
     asked = {(row["asking"], row["answering"], row["status"]): row["count"] for row in report.asked}
     delivered = {(row["from"], wire): row["published"] for row in report.cells for wire in WIRES}
+    known = ((wire, count) for (wire, _), count in tally.refused.items())
     told = [
         _difference("publishes", tally.published, published),
         _difference("questions", tally.asked, asked),
-        _difference("refusals", _by_wire(tally), _refused(report)),
+        _difference("refusals", _by_wire(known), _by_wire((row["wire"], row["count"]) for row in report.rejected)),
         _difference("deliveries", tally.delivered, delivered),
     ]
     return [sentence for sentence in told if sentence]
 
 
-def _by_wire(tally: Tally) -> Counter[tuple[str, ...]]:
+def _by_wire(counts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
     """Number of refusals per wire, summed over the codes of that wire."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for (wire, _), count in tally.refused.items():
-        counts[(wire,)] += count
-    return counts
-
-
-def _refused(report: Report) -> dict[tuple[str, ...], int]:
-    counts: Counter[tuple[str, ...]] = Counter()
-    for row in report.rejected:
-        counts[(row["wire"],)] += row["count"]
-    return counts
+    found: Counter[tuple[str, ...]] = Counter()
+    for wire, count in counts:
+        found[(wire,)] += count
+    return found
 
 
 def _difference(what: str, known: Any, stored: Any) -> str:

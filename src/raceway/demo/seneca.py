@@ -52,9 +52,6 @@ class Counter:
         await (await enter("seneca", name="tracker", console=console)).host(watching)
         return seen
 
-    async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
-        self._tally.published[topic, "seneca"] += await self.app.publish_many(pattern(topic), payloads)
-
     async def _open(self, message: ActionMessage) -> dict[str, Any]:
         """Handle a check-in. Requests made here belong to its conversation: Seneca's messages carry their history."""
         wish = {"flight": message["flight"], "seat": message["seat"]}

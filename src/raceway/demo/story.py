@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from raceway.client import Subscription, connect
+from raceway.client import Client, Subscription, connect
 from raceway.demo.danube import BOARDING, LOADED, Airside, read_acknowledged
 from raceway.demo.mb import SEAT, Terminal
 from raceway.demo.mishaps import Mishaps
@@ -57,20 +57,17 @@ async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, s
             return await stack.enter_async_context(connect(urls[door], reconnect=False, **options))
 
         airport = Airport(enter, urls, dice, size)
-        with curtain("the airport opens", len(WIRES)) as advance:
-            await airport.open(advance)
-        with curtain("passengers check in, over four wires", size.check_ins) as advance:
-            await airport.check_in(advance)
-        with curtain("bags move, from every wire to every wire", len(WIRES) ** 2 * size.bags) as advance:
-            await airport.move_bags(advance)
-        with curtain("flights board, validated by a schema", len(WIRES) * size.boardings) as advance:
-            await airport.board(advance)
-        with curtain(
-            "requests, from every wire to every wire", len(ASKING) * len(SERVICES) * size.questions
-        ) as advance:
-            await airport.ask(advance)
-        with curtain("deliberate errors", Mishaps.count) as advance:
-            await airport.go_wrong(advance)
+        acts: tuple[tuple[str, int, Callable[[Advance], Awaitable[None]]], ...] = (
+            ("the airport opens", len(WIRES), airport.open),
+            ("passengers check in, over four wires", size.check_ins, airport.check_in),
+            ("bags move, from every wire to every wire", len(WIRES) ** 2 * size.bags, airport.move_bags),
+            ("flights board, validated by a schema", len(WIRES) * size.boardings, airport.board),
+            ("requests, from every wire to every wire", len(ASKING) * len(SERVICES) * size.questions, airport.ask),
+            ("deliberate errors", Mishaps.count, airport.go_wrong),
+        )
+        for title, steps, act in acts:
+            with curtain(title, steps) as advance:
+                await act(advance)
         return airport.tally
 
 
@@ -104,7 +101,7 @@ class Airport:
             {"flight": FLIGHTS["kiosk"], "seat": f"{number // 6 + 1}{'ABCDEF'[number % 6]}", **self._luggage()}
             for number in range(self._size.check_ins)
         ]
-        calls = [partial(self._ask_mb, OPEN, "seneca", passenger) for passenger in passengers]
+        calls = [partial(self._ask, "mb", OPEN, "seneca", passenger) for passenger in passengers]
         await self._all_loaded(_some_at_once(calls, advance))
 
     def _luggage(self) -> dict[str, Any]:
@@ -152,11 +149,18 @@ class Airport:
         return self._luggage() | {"belt": self._dice.randint(1, 6), "by": wire}
 
     async def _publish(self, wire: str, topic: str, payloads: list[dict[str, Any]]) -> None:
-        ways = {
-            "mb": self._terminal.publish_many, "danube": self._airside.publish_many,
-            "zbus": self._belts.publish_many, "seneca": self._counter.publish_many,
-        }  # fmt: skip
-        await ways[wire](topic, payloads)
+        client, name = self._sender(wire, topic)
+        self.tally.published[topic, wire] += await client.publish_many(name, payloads)
+
+    def _sender(self, wire: str, topic: str) -> tuple[Client, str]:
+        """The client of a wire that publishes and asks, and what it calls the topic."""
+        senders: dict[str, Client] = {
+            "mb": self._terminal.kiosk,
+            "danube": self._airside.gates,
+            "zbus": self._belts.clerk,
+            "seneca": self._counter.app,
+        }
+        return senders[wire], pattern(topic) if wire == "seneca" else topic
 
     async def board(self, advance: Advance) -> None:
         """Publish announcements on all wires, validated by the schema; the display reads all of them."""
@@ -177,9 +181,8 @@ class Airport:
 
     async def ask(self, advance: Advance) -> None:
         """Send requests from MB, zbus and Seneca to services on MB, zbus and Seneca."""
-        ways = {"mb": self._ask_mb, "zbus": self._ask_zbus, "seneca": self._ask_seneca}
         calls = [
-            partial(ways[wire], topic, answering, self._question(wire, topic))
+            partial(self._ask, wire, topic, answering, self._question(wire, topic))
             for topic, answering in SERVICES.items()
             for _ in range(self._size.questions)
             for wire in ASKING
@@ -192,17 +195,9 @@ class Airport:
             return flight | {"seat": f"{self._dice.randint(1, 12)}{self._dice.choice('ABCDEF')}"}
         return flight | self._luggage() if topic == TAG else {"card": self._dice.choice([*MILES, "library"])}
 
-    async def _ask_mb(self, topic: str, answering: str, document: dict[str, Any]) -> None:
-        call = self._terminal.kiosk.request(topic, document, timeout_ms=PATIENCE_MS)
-        await self.tally.ask("mb", answering, call)
-
-    async def _ask_zbus(self, topic: str, answering: str, document: dict[str, Any]) -> None:
-        call = self._belts.clerk.request(topic, document, timeout_ms=PATIENCE_MS)
-        await self.tally.ask("zbus", answering, call)
-
-    async def _ask_seneca(self, topic: str, answering: str, document: dict[str, Any]) -> None:
-        call = self._counter.app.act(pattern(topic), document, timeout_ms=PATIENCE_MS)
-        await self.tally.ask("seneca", answering, call)
+    async def _ask(self, wire: str, topic: str, answering: str, document: dict[str, Any]) -> None:
+        client, name = self._sender(wire, topic)
+        await self.tally.ask(wire, answering, client.request(name, document, timeout_ms=PATIENCE_MS))
 
     async def go_wrong(self, advance: Advance) -> None:
         mishaps = Mishaps(self.tally, self._terminal, self._airside, self._belts, self._counter)

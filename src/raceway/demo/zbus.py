@@ -35,9 +35,6 @@ class Belts:
         await self.clerk.create_queue(topic)
         return await self.clerk.consume(topic)
 
-    async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
-        self._tally.published[topic, "zbus"] += await self.clerk.publish_many(topic, payloads)
-
     async def _tag(self, delivery: Delivery) -> dict[str, Any]:
         """Tag a bag. The publish names the request as its parent."""
         bag = delivery.json()

@@ -11,7 +11,6 @@ checkpoint. The next run continues from the end of the tables.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 from raceway.errors import PipelineError
@@ -46,10 +45,6 @@ def maybe_position(file: Path) -> int | None:
         return None
     position = json.loads(lines[-1]).get("0")
     return position if isinstance(position, int) else None
-
-
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _numbered(folder: Path) -> dict[int, Path]:

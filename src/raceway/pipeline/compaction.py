@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from raceway.journal.files import Files, write_file
 from raceway.pipeline.delta_lake import DeltaLake
-from raceway.pipeline.lake import BRONZE_SCHEMAS, Lake, ParquetLake, key_of, maybe_positions, publish, range_name
+from raceway.pipeline.lake import BRONZE_SCHEMAS, Lake, ParquetLake, maybe_positions, publish, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES
@@ -86,7 +86,7 @@ def _merge(lake: Lake, table: str, old: Sequence[str]) -> None:
     ends = [positions for part in old if (positions := maybe_positions(part))]
     note = _joined([lake.notes.of(table, part) for part in old])
     intent = Intent(table, list(old), range_name(ends[0][0], ends[-1][1]), note)
-    folder = _folder(lake)
+    folder = lake.folders.compacting
     folder.mkdir()
     if isinstance(lake, ParquetLake):
         _copy(lake, intent, folder / intent.new)
@@ -97,7 +97,7 @@ def _merge(lake: Lake, table: str, old: Sequence[str]) -> None:
 
 def finish(lake: Lake) -> None:
     """Complete or discard an interrupted merge. Runs at each start, earlier than the sweep of staging."""
-    folder = _folder(lake)
+    folder = lake.folders.compacting
     if not folder.is_dir():
         return
     if (folder / _INTENT).exists():
@@ -110,11 +110,10 @@ def _replace(lake: Lake, intent: Intent, folder: Path) -> None:
         if set(intent.old) & set(lake.parts(intent.table)):
             lake.merge(intent.table, intent.old, intent.new)
     elif isinstance(lake, ParquetLake) and (folder / intent.new).is_dir():
-        table, key = lake.path(intent.table), key_of(intent.table)
         for part in intent.old:
-            if (table / f"{key}={part}").is_dir():
-                os.rename(table / f"{key}={part}", folder / f"old-{part}")
-        publish(folder / intent.new, table / f"{key}={intent.new}")
+            if (old := lake.folder(intent.table, part)).is_dir():
+                os.rename(old, folder / f"old-{part}")
+        publish(folder / intent.new, lake.folder(intent.table, intent.new))
     _move_links(lake, intent, folder)
     lake.notes.put(intent.table, intent.new, intent.note)
     for part in intent.old:
@@ -136,15 +135,10 @@ def _merge_links(lake: Lake, intent: Intent, folder: Path) -> None:
     for links in _link_folders(lake, intent.table):
         tables = [pq.read_table(file) for part in intent.old if (file := links / f"{part}.parquet").exists()]
         if tables:
-            joined = _renamed(tables, intent.new)
+            joined = pa.concat_tables(tables)
+            at, name = joined.column_names.index("part"), pa.repeat(pa.scalar(intent.new), len(joined))
             (folder / "links").mkdir(parents=True, exist_ok=True)
-            pq.write_table(joined, folder / "links" / f"{links.name}.parquet")
-
-
-def _renamed(tables: list[pa.Table], part: str) -> pa.Table:
-    joined = pa.concat_tables(tables)
-    at = joined.column_names.index("part")
-    return joined.set_column(at, "part", pa.array([part] * len(joined), pa.string()))
+            pq.write_table(joined.set_column(at, "part", name), folder / "links" / f"{links.name}.parquet")
 
 
 def _move_links(lake: Lake, intent: Intent, folder: Path) -> None:
@@ -173,7 +167,3 @@ def _joined(notes: Sequence[Note]) -> Note:
         gaps=sorted(gap for note in notes for gap in note.gaps),
         feeds={name: sorted(buckets) for name, buckets in feeds.items()},
     )
-
-
-def _folder(lake: Lake) -> Path:
-    return lake.folders.root / "compacting"

@@ -42,8 +42,7 @@ class DeltaLake(Lake):
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         key = key_of(table)
         if not self.exists(table):
-            schema = f"{registry.columns(table)}, `{key}` string"
-            return self.spark.createDataFrame([], schema).withColumnRenamed(key, "part")
+            return self.nothing(table)
         rows = self._load(table)
         return (rows if parts is None else rows.where(F.col(key).isin(list(parts)))).withColumnRenamed(key, "part")
 

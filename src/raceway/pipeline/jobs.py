@@ -31,18 +31,22 @@ from raceway.journal.lock import FolderLock
 from raceway.journal.read.reader import Reader
 from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
 from raceway.pipeline import checkpoint, compaction, progress, registry
-from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
+from raceway.pipeline.lake import Lake, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.opening import keep_format
 from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
+from raceway.pipeline.source import SKIP_OPTION
 from raceway.pipeline.spark import cores, said_by_us
+from raceway.pipeline.staged import Staged
 from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 from raceway.wires.captures.columns import JOURNAL
 
 # Interval at which an idle run checks for a stop and writes its progress.
 _LOOK_S = 0.25
 _PROGRESS_S = 2.0
+# What a user of the command does in place of setting the option.
+_ACCEPT_LOSS = "`raceway pipeline run --accept-loss` records the loss and continues after it"
 # Rows that may be in bronze only, as long as another full batch is waiting.
 AHEAD_ROWS = 16 * BUCKET_ROWS
 
@@ -180,7 +184,7 @@ class Job:
             number=number, first=min(each.lo for each in staged), last=max(each.hi for each in staged),
             rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
         )  # fmt: skip
-        self._append(staged)
+        self._append(staged, batch)
         batch.seconds = time.monotonic() - began
         batch.steps = {MESSAGES: round(batch.seconds, 3)}
         self._stepped(MESSAGES)
@@ -209,18 +213,16 @@ class Job:
         self._compact()
         batch.seconds += time.monotonic() - began
 
-    def _append(self, staged: list[Staged]) -> None:
+    def _append(self, staged: list[Staged], batch: BatchTimes) -> None:
         """Append a batch, writing its note first: a note without a part is dropped, a part without a note loses its
         record of gaps."""
         end = self.lake.end()
-        lo, hi = max(end, min(each.lo for each in staged)), max(each.hi for each in staged)
         self._lost += [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
-        rows = sum(each.rows for each in staged)
-        if hi >= end and rows:
+        if batch.last >= end and batch.rows:
             last_us = max(each.last_us for each in staged)
             rejected = sum(each.rejected for each in staged)
-            note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
-            self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
+            note = Note(rows=batch.rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
+            self.lake.notes.put(MESSAGES, range_name(max(end, batch.first), batch.last), note)
         if self.lake.append_batch(staged) is not None:
             self._lost = []
 
@@ -249,17 +251,10 @@ class Job:
                 return found
             text = said_by_us(str(found)) if found is not None else None
             if text is not None:
-                return PipelineError(_with_way_out(text))
+                return PipelineError(text.replace(SKIP_OPTION, _ACCEPT_LOSS))
         cause = self._failure or error
         first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         return PipelineError(f"Spark failed: {first}; see {self.lake.folders.log / 'spark.log'}")
-
-
-def _with_way_out(text: str) -> str:
-    return text.replace(
-        "set the option failOnDataLoss to false to skip them",
-        "`raceway pipeline run --accept-loss` records the loss and continues after it",
-    )
 
 
 def table_progress(lake: Lake) -> dict[str, Counted]:

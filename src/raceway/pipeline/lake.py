@@ -33,7 +33,7 @@ from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.notes import Note, Notes
 from raceway.pipeline.schema_book import SchemaBook
-from raceway.pipeline.staged import open_writer
+from raceway.pipeline.staged import Staged, open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
 from raceway.wires.captures.columns import BRONZE, IMPORT, REJECTED
 
@@ -41,19 +41,6 @@ DATA_FILE = "data.parquet"
 _MOST_PARTITIONS = 32
 IMPORT_PART = "import-"
 BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
-
-
-class Staged(NamedTuple):
-    """A file of bronze rows in staging, with positions `lo` to `hi`, as reported by the source."""
-
-    file: str
-    lo: int
-    hi: int
-    rows: int
-    bytes: int
-    last_us: int
-    rejected: int
-    gaps: str
 
 
 class Written(NamedTuple):
@@ -99,6 +86,10 @@ class Lake(ABC):
     @abstractmethod
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         """Rows of these parts, or of all, with the column `part`."""
+
+    def nothing(self, table: str) -> DataFrame:
+        """`frame` of a table without rows."""
+        return self.spark.createDataFrame([], f"{registry.columns(table)}, `part` string")
 
     def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
         """Columns of one part in memory; no rows if the part does not exist."""
@@ -155,23 +146,22 @@ class Lake(ABC):
         if self.has_capture(capture):
             return False
         part = IMPORT_PART + capture
-        refused, good = list(rejected), list(messages) or [self._staged_nothing(self.stage(MESSAGES), MESSAGES)]
-        bad_rows, footers = _rows_of(refused), [pq.read_metadata(file) for file in good]
+        good = messages
+        if not good:
+            good = [self.stage(MESSAGES) / "part-00000.parquet"]
+            open_writer(good[0], BRONZE).close()
+        bad_rows = sum(pq.read_metadata(file).num_rows for file in rejected)
+        footers = [pq.read_metadata(file) for file in good]
         self.drop(REJECTED_MESSAGES, part)
         self.notes.drop(REJECTED_MESSAGES, part)
         if bad_rows:
             self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
-            self.append(REJECTED_MESSAGES, part, refused)
+            self.append(REJECTED_MESSAGES, part, rejected)
         rows, last_us = sum(each.num_rows for each in footers), max(map(_last_us, footers))
         note = Note(rows=rows, source=IMPORT + capture, last_us=last_us, wire=wire, path=path)
         self.notes.put(MESSAGES, part, note)
         self.append(MESSAGES, part, good)
         return True
-
-    def _staged_nothing(self, folder: Path, table: str) -> Path:
-        file = folder / "part-00000.parquet"
-        open_writer(file, BRONZE_SCHEMAS[table]).close()
-        return file
 
     def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
         """The links that `carry` of a table stored for these parts of bronze, or for all."""
@@ -211,10 +201,6 @@ class Lake(ABC):
         self.folders.staging.mkdir(parents=True, exist_ok=True)
 
 
-def _rows_of(files: Iterable[Path]) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in files)
-
-
 def _last_us(footer: pq.FileMetaData) -> int:
     """The greatest `time_us` of a file; 0 if it has no rows."""
     at = footer.schema.names.index("time_us")
@@ -238,6 +224,9 @@ class ParquetLake(Lake):
     def path(self, table: str) -> Path:
         return Path(self.folders.table(table))
 
+    def folder(self, table: str, part: str) -> Path:
+        return self.path(table) / f"{key_of(table)}={part}"
+
     def parts(self, table: str) -> list[str]:
         prefix = f"{key_of(table)}="
         folder = self.path(table)
@@ -245,15 +234,15 @@ class ParquetLake(Lake):
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
     def files(self, table: str, part: str) -> list[Path]:
-        return sorted((self.path(table) / f"{key_of(table)}={part}").glob("*.parquet"))
+        return sorted(self.folder(table, part).glob("*.parquet"))
 
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         key = key_of(table)
         wanted = self.parts(table) if parts is None else parts
-        paths = [path for part in wanted if (path := self.path(table) / f"{key}={part}").is_dir()]
-        schema = f"{registry.columns(table)}, `{key}` string"
+        paths = [path for part in wanted if (path := self.folder(table, part)).is_dir()]
         if not paths:
-            return self.spark.createDataFrame([], schema).withColumnRenamed(key, "part")
+            return self.nothing(table)
+        schema = f"{registry.columns(table)}, `{key}` string"
         reader = self.spark.read.schema(schema).option("basePath", str(self.path(table)))
         return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
 
@@ -266,15 +255,14 @@ class ParquetLake(Lake):
 
     def append(self, table: str, part: str, files: Sequence[Path]) -> None:
         """Move the files into one staging folder, and that into the table."""
-        target = self.path(table) / f"{key_of(table)}={part}"
         folder = self.stage(f"{table}-{part}")
         for number, file in enumerate(files):
             os.rename(file, folder / f"part-{number:05d}.parquet")
-        publish(folder, target)
+        publish(folder, self.folder(table, part))
 
     def drop(self, table: str, part: str) -> None:
         """Move the part out of the table, then delete it."""
-        folder = self.path(table) / f"{key_of(table)}={part}"
+        folder = self.folder(table, part)
         if folder.is_dir():
             staged = self.stage(table)
             os.rename(folder, staged / "removed")
@@ -291,31 +279,26 @@ class ParquetLake(Lake):
         return {bucket: found for bucket, found in written.items() if found is not None}
 
     def _replace_one(self, table: Derived, bucket: str, staged: Path) -> Written | None:
-        target = self.path(table.name) / f"bucket={bucket}"
+        target = self.folder(table.name, bucket)
         files = sorted(staged.glob("*.parquet"))
         if not files:
             shutil.rmtree(target, ignore_errors=True)
             return None
         if len(files) > 1:
             raise PipelineError(f"{table.name}: Spark wrote bucket {bucket} as {len(files)} files; one was expected")
-        facts = _facts(files[0], table.due)
+        rows = pq.read_metadata(files[0]).num_rows
+        due_us = pc.min(pq.read_table(files[0], columns=[table.due]).column(0)).as_py() if table.due else None
         sync(files[0])
         target.mkdir(parents=True, exist_ok=True)
         os.rename(files[0], target / DATA_FILE)
         sync(target)
-        return facts
+        return Written(rows, due_us)
 
     def remove(self, table: str) -> None:
         """Move the whole table to staging, then delete it."""
         if self.path(table).is_dir():
             os.rename(self.path(table), self.stage(table) / "removed")
             self.sweep()
-
-
-def _facts(file: Path, due: str | None) -> Written:
-    rows = pq.read_metadata(file).num_rows
-    earliest = pc.min(pq.read_table(file, columns=[due]).column(0)).as_py() if due else None
-    return Written(rows, earliest)
 
 
 def publish(folder: Path, target: Path) -> None:

@@ -96,7 +96,8 @@ class Notes:
         for table, notes in list(self._notes.items()):
             for part, note in list(notes.items()):
                 if target in note.feeds:
-                    self.put(table, part, msgspec.structs.replace(note, feeds=_without(note.feeds, target)))
+                    feeds = {name: buckets for name, buckets in note.feeds.items() if name != target}
+                    self.put(table, part, msgspec.structs.replace(note, feeds=feeds))
 
 
 def maybe_note(path: Path) -> Note | None:
@@ -113,7 +114,3 @@ def remove_damaged(folder: Path) -> list[tuple[str, str]]:
     for path in damaged:
         path.unlink()
     return [(path.parent.name, path.stem) for path in damaged]
-
-
-def _without(feeds: dict[str, list[str]], target: str) -> dict[str, list[str]]:
-    return {name: buckets for name, buckets in feeds.items() if name != target}

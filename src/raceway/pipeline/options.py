@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from raceway.errors import ConfigError
 from raceway.journal.read.reader import Reader
 from raceway.pipeline.scan import Selection, first_at
+
+T = TypeVar("T")
 
 EARLIEST, LATEST = "earliest", "latest"
 NAMES = (
@@ -68,27 +71,24 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     path = found.get("path")
     if not path:
         raise ConfigError("path", 'is missing: name the data folder of the bus with .option("path", DIR) or .load(DIR)')
-    if "startingposition" in found and "startingtimestamp" in found:
-        raise ConfigError("startingTimestamp", "startingPosition is set too: choose one of them")
-    if "endingposition" in found and "endingtimestamp" in found:
-        raise ConfigError("endingTimestamp", "endingPosition is set too: choose one of them")
+    for side in ("starting", "ending"):
+        if f"{side}position" in found and f"{side}timestamp" in found:
+            raise ConfigError(f"{side}Timestamp", f"{side}Position is set too: choose one of them")
+    selection = Selection(_names(found.get("topics")), with_control=_flag(found, "includeControl", False))
+    wires = _names(found.get("wires"))
     return SourceOptions(
         path=path.removeprefix("file://"),
-        selection=Selection(
-            topics=_names(found.get("topics")),
-            wires=_names(found.get("wires")),
-            with_control=_flag(found, "includeControl", False),
-        ),
-        starting_position=_maybe_position(found, "startingPosition", (EARLIEST, LATEST)),
-        starting_us=_maybe_time_us(found, "startingTimestamp"),
-        ending_position=_maybe_position(found, "endingPosition", (LATEST,)),
-        ending_us=_maybe_time_us(found, "endingTimestamp"),
-        max_records=_maybe_count(found, "maxRecordsPerTrigger"),
-        max_bytes=_maybe_count(found, "maxBytesPerTrigger"),
-        partitions=_maybe_count(found, "numPartitions"),
+        selection=selection.narrowed("wire", wires) if wires else selection,
+        starting_position=_maybe(found, "startingPosition", _position),
+        starting_us=_maybe(found, "startingTimestamp", _time_us),
+        ending_position=_maybe(found, "endingPosition", _position),
+        ending_us=_maybe(found, "endingTimestamp", _time_us),
+        max_records=_maybe(found, "maxRecordsPerTrigger", _count),
+        max_bytes=_maybe(found, "maxBytesPerTrigger", _count),
+        partitions=_maybe(found, "numPartitions", _count),
         fail_on_data_loss=_flag(found, "failOnDataLoss", True),
         push_filters=_flag(found, "pushFilters", False),
-        align_to=_maybe_count(found, "alignTo"),
+        align_to=_maybe(found, "alignTo", _count),
         stage_to=found.get("stageto"),
     )
 
@@ -114,28 +114,28 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _maybe_count(options: Mapping[str, str], name: str) -> int | None:
+def _maybe(options: Mapping[str, str], name: str, read: Callable[[str, str], T]) -> T | None:
+    """The value of an option, which `read` makes of its name and text; None if it is not set."""
     text = options.get(name.lower())
-    if text is None:
-        return None
+    return None if text is None else read(name, text)
+
+
+def _count(name: str, text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise ConfigError(name, f"must be a whole number above 0, not {text!r}")
     return int(text)
 
 
-def _maybe_position(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> int | str | None:
-    text = options.get(name.lower())
-    if text is None or text.lower() in words:
-        return None if text is None else text.lower()
+def _position(name: str, text: str) -> int | str:
+    words = (EARLIEST, LATEST) if name == "startingPosition" else (LATEST,)
+    if text.lower() in words:
+        return text.lower()
     if not text.isdigit():
         raise ConfigError(name, f"must be {', '.join(words)} or a position, not {text!r}")
     return int(text)
 
 
-def _maybe_time_us(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    if text is None:
-        return None
+def _time_us(name: str, text: str) -> int:
     if text.isdigit():
         return int(text) * 1000
     try:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raceway.errors import PipelineError
 from raceway.pipeline import registry
 from raceway.pipeline.lake import Lake, ParquetLake, key_of
+from raceway.wires.captures.columns import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_DUCK_TYPES = {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ"}
+    from duckdb import DuckDBPyConnection
 
 
 class Tables(ABC):
@@ -44,29 +43,25 @@ class DuckTables(Tables):
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("CREATE MACRO size(list) AS len(list)")  # Spark's name of the function
-            for statement in self._views():
-                connection.execute(statement)
+            for schema in dict.fromkeys(name.split(".")[0] for name in registry.names()):
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            for name in registry.names():
+                self._create(connection, name)
             try:
                 found = connection.sql(sql)
             except duckdb.Error as error:
                 raise PipelineError(str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
             return found.to_arrow_table()
 
-    def _views(self) -> Iterator[str]:
-        for schema in dict.fromkeys(name.split(".")[0] for name in registry.names()):
-            yield f"CREATE SCHEMA IF NOT EXISTS {schema}"
-        for name in registry.names():
-            yield f"CREATE VIEW {name} AS {self._rows(name)}"  # names are ours
-
-    def _rows(self, name: str) -> str:
+    def _create(self, connection: DuckDBPyConnection, name: str) -> None:
         key = key_of(name)
         if not self._lake.parts(name):
-            columns = [*duck_columns(registry.columns(name)), (key, "VARCHAR")]
-            nothing = (f'NULL::{kind} AS "{column}"' for column, kind in columns)
-            return f"SELECT {', '.join(nothing)} WHERE false"
+            connection.register("nothing", schema_of(f"{registry.columns(name)}, {key} string").empty_table())
+            connection.execute(f"CREATE TABLE {name} AS FROM nothing")  # names are ours
+            return
         path = str(self._lake.path(name)).replace("'", "''")
         types = f"hive_partitioning = true, hive_types = {{'{key}': VARCHAR}}"
-        return f"SELECT * FROM read_parquet('{path}/*/*.parquet', {types})"  # noqa: S608 - our own path
+        connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{path}/*/*.parquet', {types})")
 
 
 class SparkTables(Tables):
@@ -96,34 +91,3 @@ def _with_views(sql: str) -> str:
     names = "|".join(re.escape(name) for name in registry.names())
     quoted = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
     return re.sub(rf"{quoted}|\b({names})\b", lambda found: _view(found[1]) if found[1] else found[0], sql)
-
-
-def parted(text: str) -> list[str]:
-    """Split at commas, except inside angle brackets."""
-    found, depth, begin = [], 0, 0
-    for at, character in enumerate(text + ","):
-        depth += {"<": 1, ">": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append(text[begin:at].strip())
-            begin = at + 1
-    return found
-
-
-def duck_columns(ddl: str) -> list[tuple[str, str]]:
-    """Names and DuckDB types of columns given in Spark's DDL syntax."""
-    return [(name.strip("`"), duck_type(kind)) for name, _, kind in (part.partition(" ") for part in parted(ddl))]
-
-
-def duck_type(kind: str) -> str:
-    """The DuckDB name of a Spark type."""
-    outer, _, inside = kind.strip().removesuffix(">").partition("<")
-    match outer:
-        case "array":
-            return f"{duck_type(inside)}[]"
-        case "map":
-            return f"MAP({', '.join(map(duck_type, parted(inside)))})"
-        case "struct":
-            fields = (field.partition(":") for field in parted(inside))
-            members = (f"{name.strip()} {duck_type(of)}" for name, _, of in fields)
-            return f"STRUCT({', '.join(members)})"
-    return _DUCK_TYPES.get(outer, outer.upper())

@@ -36,16 +36,7 @@ from raceway.errors import PipelineError
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
-from raceway.pipeline.tables import (
-    BRONZE_DDL,
-    BUCKET_ROWS,
-    MESSAGES,
-    REJECTED_MESSAGES,
-    Carry,
-    Derived,
-    Earlier,
-    Inputs,
-)
+from raceway.pipeline.tables import BRONZE_DDL, BUCKET_ROWS, MESSAGES, REJECTED_MESSAGES, Derived, Earlier, Inputs
 from raceway.pipeline.transforms.rejected import rejected
 from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL
 
@@ -135,16 +126,14 @@ class _Work:
         if wanted:
             found = _collected(rejected(self.lake.frame(MESSAGES, wanted)))
             for part in wanted:
-                self._append_rejected(part, found.filter(pc.field("part") == part).drop_columns(["part"]))
+                rows = found.filter(pc.field("part") == part).drop_columns(["part"])
+                if rows.num_rows:
+                    file = self.lake.stage("rejected") / "rows.parquet"
+                    pq.write_table(rows, file, compression="zstd")
+                    self.lake.append(REJECTED_MESSAGES, part, [file])
+                    self.notes[REJECTED_MESSAGES, part] = Note(rows=rows.num_rows)
         for part in unseen:
             self._note_feeds(MESSAGES, part, REJECTED_MESSAGES, [])
-
-    def _append_rejected(self, part: str, rows: pa.Table) -> None:
-        if rows.num_rows:
-            file = self.lake.stage("rejected") / "rows.parquet"
-            pq.write_table(rows, file, compression="zstd")
-            self.lake.append(REJECTED_MESSAGES, part, [file])
-            self.notes[REJECTED_MESSAGES, part] = Note(rows=rows.num_rows)
 
     # ---- tables -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +181,7 @@ class _Work:
         if name in BRONZE_DDL and part in self.changed[name]:
             return ()
         if table.carry is not None and name == MESSAGES:
-            return self._carry(table, table.carry, part)
+            return self._carry(table, part)
         rows = self.lake.arrow(name, part, table.looks_at[name])
         return table.feeds(name, rows) if table.feeds is not None and rows.num_rows else ()
 
@@ -240,8 +229,8 @@ class _Work:
 
     def _inputs(self, table: Derived, parts: Mapping[str, Sequence[str]]) -> Inputs:
         frames = {name: self.lake.frame(name, wanted) for name, wanted in parts.items()}
-        links = self._maybe_links(table, parts.get(MESSAGES, ()))
-        return Inputs(self.lake.spark, frames, self.horizons, links, self.lake.book.versions)
+        links = self.lake.links(table.name, parts.get(MESSAGES, ())) if table.carry is not None else None
+        return Inputs(frames, self.horizons, links, self.lake.book.versions)
 
     def write_notes(self) -> None:
         """Write the notes of buckets first and those of bronze last: only the latter mark the work as done.
@@ -268,14 +257,14 @@ class _Work:
 
     # ---- what parts hand on -----------------------------------------------------------------------------------------
 
-    def _carry(self, table: Derived, carry: Carry, part: str) -> Iterable[str]:
+    def _carry(self, table: Derived, part: str) -> Iterable[str]:
         """Run `carry` over journal parts in order, each with the state of its predecessor; a capture stands alone."""
         rows = self.lake.arrow(MESSAGES, part, table.looks_at[MESSAGES])
-        if not rows.num_rows:
+        if not rows.num_rows or table.carry is None:
             return ()
-        carried = carry(rows, self._maybe_active(table, part), self._maybe_earlier(table, part))
+        carried = table.carry(rows, self._maybe_active(table, part), self._maybe_earlier(table, part))
         links = carried.links.append_column("part", pa.repeat(pa.scalar(part), carried.links.num_rows))
-        keep(links, self._links(table) / f"{part}.parquet")
+        keep(links, self.lake.folders.links / table.name / f"{part}.parquet")
         if maybe_positions(part):
             keep(carried.active, self._active(table) / f"{part}.parquet")
             self._carrying.add(self._active(table))
@@ -300,9 +289,6 @@ class _Work:
 
         return earlier
 
-    def _links(self, table: Derived) -> Path:
-        return self.lake.folders.links / table.name
-
     def _active(self, table: Derived) -> Path:
         return self.lake.folders.active / table.name
 
@@ -314,11 +300,6 @@ class _Work:
         ends = [(found[1], path) for path in self._active(table).iterdir() if (found := maybe_positions(path.stem))]
         before = [(end, path) for end, path in ends if end < positions[0]]
         return pq.read_table(max(before)[1]) if before else None
-
-    def _maybe_links(self, table: Derived, parts: Sequence[str]) -> DataFrame | None:
-        if table.carry is None:
-            return None
-        return self.lake.links(table.name, parts)
 
 
 def _collected(refused: DataFrame) -> pa.Table:

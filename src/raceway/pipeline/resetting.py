@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from raceway.errors import ConfigError, PipelineError
 from raceway.journal.read.reader import Reader
-from raceway.pipeline import checkpoint, registry
+from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, maybe_positions
 from raceway.pipeline.notes import Note
@@ -17,7 +17,7 @@ from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES
 
 def reset_checkpoint(folders: Folders) -> None:
     """Delete the checkpoint; the next run begins at the end of `bronze.messages`."""
-    checkpoint.remove(folders.checkpoints)
+    shutil.rmtree(folders.checkpoints, ignore_errors=True)
 
 
 def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:

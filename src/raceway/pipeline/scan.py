@@ -9,8 +9,8 @@ with fewer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 
@@ -55,18 +55,15 @@ class Selection:
     """A conjunction of conditions on rows; an empty one selects every row."""
 
     topics: tuple[str, ...] = ()  # names or patterns with + and #
-    wires: tuple[str, ...] = ()
-    exact_topics: frozenset[str] | None = None
-    exact_wires: frozenset[str] | None = None
+    among: Mapping[str, frozenset[str]] = field(default_factory=dict)  # column to the values it may have
     from_us: int | None = None
     until_us: int | None = None  # inclusive
     with_control: bool = False
 
-    def narrowed(self, *, topics: Iterable[str] | None = None, wires: Iterable[str] | None = None) -> Selection:
-        """A copy with further conditions."""
-        return replace(
-            self, exact_topics=_common(self.exact_topics, topics), exact_wires=_common(self.exact_wires, wires)
-        )
+    def narrowed(self, column: str, values: Iterable[str]) -> Selection:
+        """A copy with the condition that a column has one of these values."""
+        wanted = frozenset(values)
+        return replace(self, among={**self.among, column: self.among.get(column, wanted) & wanted})
 
     def since(self, time_us: int) -> Selection:
         return replace(self, from_us=time_us if self.from_us is None else max(self.from_us, time_us))
@@ -77,10 +74,9 @@ class Selection:
     @property
     def columns(self) -> list[str]:
         """Columns needed to evaluate the conditions."""
-        topic = ["topic"] if self.topics or self.exact_topics is not None else []
-        wire = ["wire"] if self.wires or self.exact_wires is not None else []
+        topic = ["topic"] if self.topics else []
         time = ["time_us"] if self.from_us is not None or self.until_us is not None else []
-        return [*topic, *wire, *time, *([] if self.with_control else ["kind"])]
+        return [*topic, *self.among, *time, *([] if self.with_control else ["kind"])]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Filter a batch that has `columns`."""
@@ -94,26 +90,12 @@ class Selection:
                 yield pc.fill_null(pc.not_equal(kinds, "control"), True)
         if self.topics:
             yield of_topics(batch.column("topic"), self.topics)
-        if self.exact_topics is not None:
-            yield _is_in(batch.column("topic"), self.exact_topics)
-        if self.wires:
-            yield _is_in(batch.column("wire"), self.wires)
-        if self.exact_wires is not None:
-            yield _is_in(batch.column("wire"), self.exact_wires)
+        for column, values in self.among.items():
+            yield pc.is_in(batch.column(column), pa.array(sorted(values), pa.string()))
         if self.from_us is not None:
             yield pc.greater_equal(batch.column("time_us"), pa.scalar(self.from_us, pa.int64()))
         if self.until_us is not None:
             yield pc.less_equal(batch.column("time_us"), pa.scalar(self.until_us, pa.int64()))
-
-
-def _common(known: frozenset[str] | None, more: Iterable[str] | None) -> frozenset[str] | None:
-    if more is None:
-        return known
-    return frozenset(more) if known is None else known & frozenset(more)
-
-
-def _is_in(column: pa.Array, values: Iterable[str]) -> pa.Array:
-    return pc.is_in(column, pa.array(sorted(values), pa.string()))
 
 
 def read_span(

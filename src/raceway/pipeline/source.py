@@ -24,23 +24,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -53,7 +43,9 @@ from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
 # Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
 LEAST_ROWS, MOST_ROWS = 4_096, 500_000
-_AT_LEAST, _AT_MOST = (GreaterThan, GreaterThanOrEqual), (LessThan, LessThanOrEqual)
+_AT_LEAST = (datasource.GreaterThan, datasource.GreaterThanOrEqual)
+_AT_MOST = (datasource.LessThan, datasource.LessThanOrEqual)
+SKIP_OPTION = "set the option failOnDataLoss to false to skip them"
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -65,12 +57,8 @@ class Range(InputPartition):
     selection: Selection
     lost_from: int | None = None
 
-    @property
-    def lost(self) -> list[Gap]:
-        return [] if self.lost_from is None else [(self.lost_from, self.span.start - 1)]
 
-
-class JournalSource(DataSource):
+class JournalSource(datasource.DataSource):
     """The data source `format("raceway")`."""
 
     @classmethod
@@ -92,7 +80,7 @@ class JournalSource(DataSource):
         kind = PushingReader if options.push_filters and _PUSHING_WORKER in sys.modules else JournalReader
         return kind(options, _columns(schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
         return JournalFollower(parse(self.options), _columns(schema))
 
 
@@ -156,15 +144,13 @@ class PushingReader(JournalReader):
         at_least, at_most = isinstance(each, (EqualTo, *_AT_LEAST)), isinstance(each, (EqualTo, *_AT_MOST))
         if name in ("topic", "wire") and isinstance(each, (EqualTo, In)):
             values = [str(one) for one in (value if isinstance(each, In) else [value]) if one is not None]
-            self.selection = self.selection.narrowed(**{f"{name}s": values})
+            self.selection = self.selection.narrowed(name, values)
         elif name in ("time", "time_us") and (at := _maybe_us(value)) is not None:
             self.selection = self.selection.since(at) if at_least else self.selection
             self.selection = self.selection.until(at) if at_most else self.selection
         elif name == "sequence" and isinstance(value, int):
-            self._between(value if at_least else 0, value + 1 if at_most else sys.maxsize)
-
-    def _between(self, at_least: int, below: int) -> None:
-        self.at_least, self.below = max(self.at_least, at_least), min(self.below, below)
+            self.at_least = max(self.at_least, value if at_least else 0)
+            self.below = min(self.below, value + 1 if at_most else sys.maxsize)
 
 
 def _maybe_us(value: Any) -> int | None:
@@ -173,23 +159,20 @@ def _maybe_us(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class JournalFollower(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: continues at its offset, up to the last commit and the limit per trigger."""
 
     def __init__(self, options: SourceOptions, columns: list[str] | None) -> None:
         self.options, self.columns = options, columns
         self._target: int | None = None
-        self._maybe_reader: Reader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave open files out: they belong to the process that computes offsets."""
-        return self.__dict__ | {"_maybe_reader": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
-    @property
+    @cached_property
     def _reader(self) -> Reader:
-        if self._maybe_reader is None:
-            self._maybe_reader = Reader(self.options.folder)
-        return self._maybe_reader
+        return Reader(self.options.folder)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"0": self.options.first(self._reader)}
@@ -244,7 +227,7 @@ def _check_first(reader: Reader, span: PositionSpan, options: SourceOptions) -> 
 
 
 def _explained(error: TrimmedError | MissingRowsError) -> JournalError:
-    return JournalError(f"{error}; set the option failOnDataLoss to false to skip them")
+    return JournalError(f"{error}; {SKIP_OPTION}")
 
 
 def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
@@ -255,7 +238,7 @@ def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
 
 def _read(partition: Range, options: SourceOptions, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     reader = Reader(options.folder)
-    gaps = partition.lost
+    gaps: list[Gap] = [] if partition.lost_from is None else [(partition.lost_from, partition.span.start - 1)]
     try:
         rows = read_span(reader, partition.span, columns or BRONZE.names, partition.selection, gaps)
         if options.stage_to and columns is None:

@@ -29,6 +29,7 @@ _UTC_NAMES = ("UTC", "ETC/UTC", "Z", "ZULU", "+00:00", "GMT", "ETC/GMT")
 # The Delta release for this Spark, from Maven Central; the pip package of that name has only the Python part.
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _DELTA = {
+    "spark.jars.packages": DELTA_PACKAGE,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Delta's default of 50 tasks for the state of a table is meant for millions of files.
@@ -78,7 +79,7 @@ def session(
     for folder in (folders.log, folders.spark, folders.staging):
         folder.mkdir(parents=True, exist_ok=True)
     _set_environment(folders, master)
-    settings = _settings(folders, master, memory, quick) | (_delta_settings() if delta else {}) | dict(extra or {})
+    settings = _settings(folders, master, memory, quick) | (_DELTA if delta else {}) | dict(extra or {})
     builder = SparkSession.builder.master(with_retries(master)).appName("raceway")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -198,10 +199,6 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         **(QUICK if quick else {}),
         **(loopback if is_on_loopback(master) else {}),
     }
-
-
-def _delta_settings() -> dict[str, str]:
-    return _DELTA | {"spark.jars.packages": DELTA_PACKAGE}
 
 
 def _start_failure(error: Exception, folders: Folders, delta: bool) -> str:

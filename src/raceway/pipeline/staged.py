@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,24 +13,29 @@ import pyarrow.parquet as pq
 
 from raceway.config import MIB
 from raceway.pipeline.scan import Gap, PositionSpan, gathered
-from raceway.wires.captures.columns import BRONZE, REJECTED_TOPIC
+from raceway.wires.captures.columns import BRONZE, REJECTED_TOPIC, schema_of_tuple
 
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 64 * MIB
 
-# Schema of the row that `read` yields. `rejected` counts rows of the topic raceway.rejected, `gaps` is JSON.
-STAGED = pa.schema(
-    [
-        ("file", pa.string()),
-        ("lo", pa.int64()),
-        ("hi", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("last_us", pa.int64()),
-        ("rejected", pa.int64()),
-        ("gaps", pa.string()),
-    ]
-)
+
+class Staged(NamedTuple):
+    """A file of bronze rows in staging, with positions `lo` to `hi`, as reported by the source.
+
+    `rejected` counts rows of the topic raceway.rejected, `gaps` is JSON.
+    """
+
+    file: str
+    lo: int
+    hi: int
+    rows: int
+    bytes: int
+    last_us: int
+    rejected: int
+    gaps: str
+
+
+STAGED = schema_of_tuple(Staged)
 # No dictionary for ids and payloads: they differ from row to row.
 _UNLIKE = {"sequence", "offset", "time", "time_us", "sent_ms", "message_id", "forwarded_id", "parent_id", "payload"}
 DICTIONARY = [
@@ -57,10 +63,8 @@ def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: PositionSp
             writer.close()
     size = path.stat().st_size if writer else 0
     name = str(path) if writer else ""
-    facts = [name, span.start, span.stop - 1, rows, size, last_us, rejected, json.dumps(gaps)]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([fact], field.type) for fact, field in zip(facts, STAGED, strict=True)], schema=STAGED
-    )
+    staged = Staged(name, span.start, span.stop - 1, rows, size, last_us, rejected, json.dumps(gaps))
+    return pa.RecordBatch.from_pylist([staged._asdict()], schema=STAGED)
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

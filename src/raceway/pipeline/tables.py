@@ -8,18 +8,18 @@ the whole history would be recomputed with each batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from raceway.model.schemas import SchemaVersion
-from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
+from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL, REJECTED, columns_of, ddl
 
 MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
 
@@ -29,7 +29,8 @@ BUCKET_ROWS = 262_144
 _IMPORT_DIGITS = 16
 
 
-class Inputs(Mapping[str, DataFrame]):
+@dataclass(frozen=True)
+class Inputs:
     """Input of a transform: rows of each input table, with a column `part` that names their origin.
 
     `horizons` is the greatest `time_us` of each source, its current time. `links` are those that `carry` stored for the
@@ -37,25 +38,13 @@ class Inputs(Mapping[str, DataFrame]):
     versions that the bus has had.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        frames: Mapping[str, DataFrame],
-        horizons: Mapping[str, int] | None = None,
-        links: DataFrame | None = None,
-        schemas: Sequence[SchemaVersion] = (),
-    ) -> None:
-        self.spark, self._frames = spark, frames
-        self.horizons, self.links, self.schemas = dict(horizons or {}), links, schemas
+    frames: Mapping[str, DataFrame]
+    horizons: Mapping[str, int] = field(default_factory=dict)
+    links: DataFrame | None = None
+    schemas: Sequence[SchemaVersion] = ()
 
     def __getitem__(self, name: str) -> DataFrame:
-        return self._frames[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        return self.frames[name]
 
     def horizon_us(self, source: Column) -> Column:
         """The current time of a row's source in µs; NULL for an unknown source."""
@@ -102,7 +91,6 @@ class Derived:
     name: str
     ddl: str
     key: tuple[str, ...]
-    inputs: tuple[str, ...]
     transform: Transform
     looks_at: Mapping[str, Sequence[str]]
     feeds: Feeds | None = None
@@ -110,9 +98,19 @@ class Derived:
     carry: Carry | None = None
     expected: tuple[str, str] | None = None
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the tables that it is computed from."""
+        return tuple(self.looks_at)
+
 
 BRONZE_DDL = {MESSAGES: ddl(BRONZE), REJECTED_MESSAGES: ddl(REJECTED)}
 BRONZE_KEY = ("source", "partition", "sequence")
+
+
+def row(ddl: str, **computed: Column) -> list[Column]:
+    """The columns of a table in Spark's DDL syntax: those given here, the others as they are in the input."""
+    return [computed.get(name, F.col(name)).alias(name) for name, _ in columns_of(ddl)]
 
 
 def position_bucket(source: Column, sequence: Column) -> Column:

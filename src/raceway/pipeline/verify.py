@@ -7,7 +7,7 @@ its key is unique, and it has as many rows as its inputs imply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -150,24 +150,15 @@ def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, i
 
 
 def _bronze_positions(lake: Lake, span: PositionSpan) -> Positions:
-    return np.concatenate([np.empty(0, np.int64), *_bronze_batches(lake, span)])
-
-
-def _bronze_batches(lake: Lake, span: PositionSpan) -> Iterator[Positions]:
-    parts = [part for part in lake.parts(MESSAGES) if (p := maybe_positions(part)) and _overlaps(p, span)]
+    found = ((part, maybe_positions(part)) for part in lake.parts(MESSAGES))
+    parts = [part for part, at in found if at is not None and at[0] < span.stop and at[1] >= span.start]
     if not isinstance(lake, ParquetLake):
         rows = lake.frame(MESSAGES, parts).where(f"sequence >= {span.start} and sequence < {span.stop}")
-        yield rows.select("sequence").toArrow().column(0).to_numpy()
-        return
+        return np.asarray(rows.select("sequence").toArrow().column(0).to_numpy(), np.int64)
     files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
     wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop)
-    if files:
-        rows = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
-        yield rows.to_table(filter=wanted).column("sequence").to_numpy()
-
-
-def _overlaps(positions: tuple[int, int], span: PositionSpan) -> bool:
-    return positions[0] < span.stop and positions[1] >= span.start
+    stored = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
+    return np.asarray(stored.to_table(filter=wanted).column("sequence").to_numpy(), np.int64)
 
 
 def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
@@ -206,7 +197,7 @@ def differing_rows(lake: Lake, table: Derived) -> int:
     """Number of rows that only a full recomputation has, and that only the table has."""
     frames = {name: lake.frame(name) for name in table.inputs}
     links = lake.links(table.name) if table.carry is not None else None
-    inputs = Inputs(lake.spark, frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
+    inputs = Inputs(frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
     names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
     # As JSON: Spark cannot compare maps.
     computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")

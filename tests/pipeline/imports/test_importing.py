@@ -136,7 +136,7 @@ def test_times_go_on_from_piece_to_piece(tmp_path: Path) -> None:
     for number, span in enumerate(spans):
         file = tmp_path / f"{number}.parquet"
         pq.write_table(bronze(message(row, time_us=time) for row, time in enumerate(span)), file)
-        told.append(pieces.PieceReport(number, str(file), "", 2, 0, *span, False, False))
+        told.append(pieces.PieceReport(number, str(file), "", *span, False, False))
     importing.raise_times(told)
     times = [pq.read_table(each.messages_file).column("time_us").to_pylist() for each in told]
     assert times == [[10, 30], [30, 30], [30, 40]]

@@ -10,7 +10,7 @@ of its own pieces. A capture without answers and parents is not touched at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from raceway.pipeline.imports.pieces import PieceReport, task_count
+from raceway.pipeline.imports.pieces import PieceReport, in_workers
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.wires import wire_of
-from raceway.wires.captures.columns import BRONZE, ddl
+from raceway.wires.captures.columns import BRONZE, ddl, schema_of
 from raceway.wires.captures.verdicts import spread
 from raceway.wires.wire import Pairing
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _ROUNDS = 16
 _UNCHANGED = {"answers": "bigint", "kind": "string", "topic": "string"}
 # Values found for a row; NULL leaves the row as it is.
+_DONE = schema_of("file string")
 _LINKS = pa.schema([BRONZE.field(name) for name in ("sequence", *_UNCHANGED, "correlation_id")])
-_DONE = pa.schema([("file", pa.string())])
 
 
 def complete(spark: SparkSession, wire: str, told: Sequence[PieceReport], folder: Path) -> None:
@@ -52,9 +52,7 @@ def complete(spark: SparkSession, wire: str, told: Sequence[PieceReport], folder
     )
     found = str(folder / "links")
     _links(rows, pairing).write.parquet(found)
-    work = partial(_work, files, found)
-    tasks = task_count(spark, len(files))
-    spark.range(0, len(files), 1, numPartitions=tasks).mapInArrow(work, ddl(_DONE)).collect()
+    in_workers(spark, len(files), partial(_complete_file, files, found), _DONE)
 
 
 def _links(rows: DataFrame, pairing: Pairing) -> DataFrame:
@@ -140,23 +138,16 @@ def _moved(rows: DataFrame) -> DataFrame:
 # ---- in a worker ----------------------------------------------------------------------------------------------------
 
 
-def _work(files: Sequence[str], found: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Complete the files of these numbers; runs in a worker."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            _complete_file(Path(files[number]), found)
-            yield pa.RecordBatch.from_arrays([pa.array([files[number]])], schema=_DONE)
-
-
-def _complete_file(file: Path, found: str) -> None:
+def _complete_file(files: Sequence[str], found: str, number: int) -> dict[str, str]:
     """Write the links into the rows of a piece. Written aside and renamed, so that a repeated task finds a complete
     file."""
+    file = Path(files[number])
     rows = pq.read_table(file, schema=BRONZE)
     sequences = rows.column("sequence").to_numpy()
     within = (pc.field("sequence") >= int(sequences[0])) & (pc.field("sequence") <= int(sequences[-1]))
     links = pq.read_table(found, schema=_LINKS, filters=within).sort_by("sequence")
     if not len(links):
-        return
+        return {"file": files[number]}
     places = np.searchsorted(sequences, links.column("sequence").to_numpy())
     for name in _LINKS.names[1:]:
         at = BRONZE.get_field_index(name)
@@ -166,3 +157,4 @@ def _complete_file(file: Path, found: str) -> None:
     with open_writer(written, BRONZE) as writer:
         writer.write_table(rows, ROW_GROUP_ROWS)
     os.replace(written, file)
+    return {"file": files[number]}

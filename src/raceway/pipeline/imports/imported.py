@@ -33,13 +33,11 @@ class KnownCapture(NamedTuple):
 def known_captures(lake: Lake) -> list[KnownCapture]:
     """Return the imported captures."""
     digests = [part.removeprefix(IMPORT_PART) for part in lake.notes.parts(MESSAGES) if part.startswith(IMPORT_PART)]
-    return [_known(lake, digest) for digest in digests if lake.has_capture(digest)]
-
-
-def _known(lake: Lake, digest: str) -> KnownCapture:
-    """Return the facts of an imported capture."""
-    good, refused = (lake.notes.of(table, IMPORT_PART + digest) for table in (MESSAGES, REJECTED_MESSAGES))
-    return KnownCapture(digest, good.wire, good.path, good.rows, refused.rows)
+    found = []
+    for digest in filter(lake.has_capture, digests):
+        good, refused = (lake.notes.of(table, IMPORT_PART + digest) for table in (MESSAGES, REJECTED_MESSAGES))
+        found.append(KnownCapture(digest, good.wire, good.path, good.rows, refused.rows))
+    return found
 
 
 def named_captures(lake: Lake, names: Iterable[str]) -> list[KnownCapture]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import mmap
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,19 +23,11 @@ from raceway import config
 from raceway.errors import PipelineError
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.wires import wire_of
+from raceway.wires.captures import parsed as parsing
 from raceway.wires.captures.capture import Capture
-from raceway.wires.captures.columns import BRONZE, ddl
+from raceway.wires.captures.columns import BRONZE, ddl, schema_of_tuple
 from raceway.wires.captures.form import Form
-from raceway.wires.captures.parsed import (
-    KEPT_BYTES,
-    Borders,
-    CaptureFault,
-    Origin,
-    Parsed,
-    message_rows,
-    rejected_rest,
-    rejected_rows,
-)
+from raceway.wires.captures.parsed import KEPT_BYTES, Borders, CaptureFault, Origin, Parsed
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.wire import load
 
@@ -44,21 +36,6 @@ if TYPE_CHECKING:
 # Between two tasks a core is idle for about as long as it takes to parse a piece, so each task gets several. Two tasks
 # per core, at least, so that none waits long for the last one, and little is repeated when a worker is lost.
 _TASKS_OF_A_CORE, _PIECES_OF_A_TASK = 2, 8
-
-# Report of a piece. `broken`: after it no message can be found.
-_TOLD = pa.schema(
-    [
-        ("piece", pa.int64()),
-        ("messages_file", pa.string()),
-        ("rejected_file", pa.string()),
-        ("messages", pa.int64()),
-        ("rejected", pa.int64()),
-        ("first_us", pa.int64()),
-        ("last_us", pa.int64()),
-        ("related", pa.bool_()),
-        ("broken", pa.bool_()),
-    ]
-)
 
 
 class Piece(NamedTuple):
@@ -76,18 +53,19 @@ class Piece(NamedTuple):
 class PieceReport(NamedTuple):
     """Report of a worker about a piece; the names of files are empty if there are no rows.
 
-    `related`: rows there may be related to others (see `chains`).
+    `related`: rows there may be related to others (see `chains`). `broken`: after it no message can be found.
     """
 
     piece: int
     messages_file: str
     rejected_file: str
-    messages: int
-    rejected: int
     first_us: int
     last_us: int
     related: bool
     broken: bool
+
+
+_TOLD = schema_of_tuple(PieceReport)
 
 
 def form_of(wire: str, settings: config.Config, path: Path) -> Form:
@@ -128,10 +106,8 @@ def parse_pieces(
 
     Raises PipelineError if the file was changed meanwhile: it would not be what its SHA-256 says.
     """
-    work = partial(_work, capture, pieces, settings, folder)
-    tasks = task_count(spark, len(pieces))
-    rows = spark.range(0, len(pieces), 1, numPartitions=tasks).mapInArrow(work, ddl(_TOLD)).collect()
-    told = sorted(PieceReport(*row) for row in rows)
+    work = partial(_parse_numbered, capture, pieces, settings, folder)
+    told = [PieceReport(*row) for row in in_workers(spark, len(pieces), work, _TOLD)]
     facts = capture.path.stat()
     if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
         raise PipelineError(f"{capture.path} was changed during the import; nothing of it was imported")
@@ -139,38 +115,34 @@ def parse_pieces(
     return told[: broken + 1]
 
 
-def task_count(spark: SparkSession, pieces: int) -> int:
-    """Return the number of Spark tasks for these pieces."""
+def in_workers(
+    spark: SparkSession, count: int, work: Callable[[int], dict[str, Any]], schema: pa.Schema
+) -> list[tuple[Any, ...]]:
+    """Do `work` for the numbers from 0 on in Spark's workers; return its results, in order."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist([work(number)], schema=schema)
+
     cores = spark.sparkContext.defaultParallelism
-    return max(1, min(pieces, _TASKS_OF_A_CORE * cores), math.ceil(pieces / _PIECES_OF_A_TASK))
+    tasks = max(1, min(count, _TASKS_OF_A_CORE * cores), math.ceil(count / _PIECES_OF_A_TASK))
+    return sorted(spark.range(0, count, 1, numPartitions=tasks).mapInArrow(run, ddl(schema)).collect())
 
 
-def _work(
-    capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Parse the pieces of these numbers and yield a report of each; runs in a worker."""
+def _parse_numbered(
+    capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path, number: int
+) -> dict[str, Any]:
     form = form_of(capture.wire, settings, capture.path)
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            told = parse_piece(capture, form, number, pieces[number], folder)
-            yield pa.RecordBatch.from_pylist([told._asdict()], schema=_TOLD)
+    return parse_piece(capture, form, number, pieces[number], folder)._asdict()
 
 
 def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder: Path) -> PieceReport:
     """Parse one piece and write its rows to files in this folder."""
     messages, rejected, is_broken = piece_rows(capture, form, piece)
     times = pc.min_max(messages.column("time_us")).as_py() if len(messages) else {"min": 0, "max": 0}
-    return PieceReport(
-        number,
-        _written(messages, folder),
-        _written(rejected, folder),
-        len(messages),
-        len(rejected),
-        times["min"],
-        times["max"],
-        _are_related(messages),
-        is_broken,
-    )
+    files = _written(messages, folder), _written(rejected, folder)
+    return PieceReport(number, *files, times["min"], times["max"], _are_related(messages), is_broken)
 
 
 def _are_related(messages: pa.Table) -> bool:
@@ -185,14 +157,14 @@ def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa
     origin = Origin(capture.sha256, capture.wire, capture.time_us)
     if piece.fault is not None:
         kept = _read(capture, piece.start, min(piece.stop, piece.start + KEPT_BYTES))
-        rest = rejected_rest(origin, piece.sequence, kept, piece.stop - piece.start, piece.fault)
+        rest = parsing.rejected_rest(origin, piece.sequence, kept, piece.stop - piece.start, piece.fault)
         return BRONZE.empty_table(), rest, True
     content = _read(capture, piece.start, piece.stop)
     # Borders are found again rather than sent along: so a piece is a few numbers, however many messages it has.
     borders, data = form.split(content, 0), Bytes(content)
     parsed = form.parse(data, borders)
-    messages = message_rows(origin, piece.sequence, parsed, form.timeout_ms)
-    rejected = rejected_rows(origin, piece.sequence, data, borders, parsed.refused)
+    messages = parsing.message_rows(origin, piece.sequence, parsed, form.timeout_ms)
+    rejected = parsing.rejected_rows(origin, piece.sequence, data, borders, parsed.refused)
     if parsed.broken is None:
         return messages, rejected, False
     return messages, _with_rest(capture, piece, borders, parsed, rejected), True
@@ -205,7 +177,7 @@ def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed,
     start = piece.start + int(borders.starts[parsed.broken])
     fault = CaptureFault(refused.codes[-1].as_py(), refused.reasons[-1].as_py())
     kept = _read(capture, start, min(capture.size, start + KEPT_BYTES))
-    rest = rejected_rest(origin, piece.sequence + parsed.broken, kept, capture.size - start, fault)
+    rest = parsing.rejected_rest(origin, piece.sequence + parsed.broken, kept, capture.size - start, fault)
     return pa.concat_tables([rejected[:-1], rest])
 
 

@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from raceway.model.envelope import OWN_NAME, REFUSALS
-from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket, position_buckets
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket, position_buckets, row
 
 DDL = """
     source string, partition int, sequence bigint, answer_sequence bigint, status string, error string,
@@ -42,32 +42,18 @@ def transform(inputs: Inputs) -> DataFrame:
     rows = inputs[MESSAGES]
     paired = _requests(rows, inputs).join(_answers(rows), ["source", "partition", "sequence"], "full_outer")
     return paired.withColumn("status", _status()).select(
-        "source",
-        "partition",
-        "sequence",
-        "answer_sequence",
-        "status",
-        "error",
-        F.coalesce("topic", "answer_topic").alias("topic"),
-        "wire",
-        "caller",
-        "callee_wire",
-        "callee",
-        F.coalesce("message_id", "answer_message_id").alias("message_id"),
-        F.coalesce("correlation_id", "answer_correlation_id").alias("correlation_id"),
-        "parent_id",
-        F.timestamp_micros(F.coalesce("requested_us", "answered_us")).alias("time"),
-        "requested_us",
-        "answered_us",
-        # Latency of a service: refusals of the bus itself are left out.
-        F.when(F.col("callee_wire").isNotNull(), F.col("answered_us") - F.col("requested_us")).alias("latency_us"),
-        "timeout_ms",
-        "deadline_us",
-        F.coalesce("late_answers", F.lit(0)).cast("bigint").alias("late_answers"),
-        F.coalesce("duplicate_answers", F.lit(0)).cast("bigint").alias("duplicate_answers"),
-        "request_bytes",
-        "answer_bytes",
-        F.when(F.col("status") == "open", F.col("deadline_us")).alias("due_us"),
+        *row(
+            DDL,
+            topic=F.coalesce("topic", "answer_topic"),
+            message_id=F.coalesce("message_id", "answer_message_id"),
+            correlation_id=F.coalesce("correlation_id", "answer_correlation_id"),
+            time=F.timestamp_micros(F.coalesce("requested_us", "answered_us")),
+            # Latency of a service: refusals of the bus itself are left out.
+            latency_us=F.when(F.col("callee_wire").isNotNull(), F.col("answered_us") - F.col("requested_us")),
+            late_answers=F.coalesce("late_answers", F.lit(0)).cast("bigint"),
+            duplicate_answers=F.coalesce("duplicate_answers", F.lit(0)).cast("bigint"),
+            due_us=F.when(F.col("status") == "open", F.col("deadline_us")),
+        ),
         position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
     )
 
@@ -112,9 +98,11 @@ def _answers(rows: DataFrame) -> DataFrame:
         F.length("payload").cast("bigint").alias("answer_bytes"),
         F.when(verdict.isNull(), F.col("error")).alias("error"),
     )
+    # The position of an exchange is that of the request, also for its answers.
+    position = F.coalesce("answers", "sequence")
     grouped = (
         rows.where("kind = 'response'")
-        .select("source", "partition", _position().alias("sequence"), verdict.alias("verdict"), answer.alias("answer"))
+        .select("source", "partition", position.alias("sequence"), verdict.alias("verdict"), answer.alias("answer"))
         .groupBy("source", "partition", "sequence")
         .agg(
             F.min("answer").alias("answer"),
@@ -144,11 +132,6 @@ def _status() -> Column:
     )
 
 
-def _position() -> Column:
-    """Return the position of an exchange: that of the request, also for its answers."""
-    return F.coalesce("answers", "sequence")
-
-
 def feeds(_: str, rows: pa.Table) -> Iterable[str]:
     """Return the buckets that these rows of the input change."""
     concerned = rows.filter(pc.is_in(rows.column("kind"), value_set=pa.array(["request", "response"])))
@@ -160,7 +143,6 @@ TABLE = Derived(
     name="silver.exchanges",
     ddl=DDL,
     key=("source", "partition", "sequence"),
-    inputs=(MESSAGES,),
     transform=transform,
     looks_at={MESSAGES: ("source", "sequence", "kind", "answers")},
     feeds=feeds,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import MESSAGES, Derived, Inputs, own_position, position_bucket
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, own_position, position_bucket, row
 from raceway.wires import WIRES
 
 DDL = """
@@ -31,24 +31,15 @@ def transform(inputs: Inputs) -> DataFrame:
     processing = _between(1, 2)
     round_trip = F.when(by_bus, _between(0, 2)).otherwise(_between(0, 3))
     return entries.select(
-        "source",
-        "partition",
-        "sequence",
-        "hop",
-        "time",
-        "time_us",
-        "topic",
-        "wire",
-        "kind",
-        "correlation_id",
-        "entry.sid",
-        "entry.rid",
-        "entry.mid",
-        F.coalesce("entry.tms", F.array().cast("array<bigint>")).alias("times_ms"),
-        F.when(by_bus, _between(0, 1)).alias("queue_ms"),
-        processing.alias("processing_ms"),
-        round_trip.alias("round_trip_ms"),
-        F.when(~by_bus, F.try_subtract(round_trip, processing)).alias("network_ms"),
+        *row(
+            DDL,
+            **{name: F.col(f"entry.{name}") for name in ("sid", "rid", "mid")},
+            times_ms=F.coalesce("entry.tms", F.array().cast("array<bigint>")),
+            queue_ms=F.when(by_bus, _between(0, 1)),
+            processing_ms=processing,
+            round_trip_ms=round_trip,
+            network_ms=F.when(~by_bus, F.try_subtract(round_trip, processing)),
+        ),
         position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
     )
 
@@ -62,7 +53,6 @@ TABLE = Derived(
     name="silver.hops",
     ddl=DDL,
     key=("source", "partition", "sequence", "hop"),
-    inputs=(MESSAGES,),
     transform=transform,
     looks_at={MESSAGES: ("source", "sequence")},
     feeds=own_position,

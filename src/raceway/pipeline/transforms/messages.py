@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BooleanType
 
-from raceway.pipeline.tables import MESSAGES, Carried, Derived, Earlier, Inputs, own_position, position_bucket
+from raceway.pipeline.tables import MESSAGES, Carried, Derived, Earlier, Inputs, own_position, position_bucket, row
 from raceway.pipeline.transforms.json_text import is_json
 from raceway.pipeline.transforms.values import with_values
+from raceway.wires.captures.columns import BRONZE, columns_of
 
 DEDUP_ATTRIBUTE = "x-dedup-id"
 # Same window as the bus.
@@ -38,27 +39,15 @@ DDL = """
     attributes map<string,string>, encoding string, error string, bytes bigint, payload binary, text string,
     valid_json boolean, subject string, schema_type string, value string, value_fault string
 """
-_KEPT = (
-    "source", "partition", "sequence", "topic", "offset", "time", "time_us", "sent_ms", "wire", "kind", "message_id",
-    "parent_id", "correlation_id", "answers", "producer", "producer_id", "schema_id", "schema_version", "routing_key",
-    "attributes", "encoding", "error",
-)  # fmt: skip
+_KEPT = [name for name, _ in columns_of(DDL) if name in BRONZE.names]
 
 
 def transform(inputs: Inputs) -> DataFrame:
     """Return the rows of the table."""
     text = F.try_validate_utf8(F.col("payload").cast("string"))
-    rows = _without_repeats(inputs[MESSAGES], inputs.links).select(*_KEPT, "payload")
+    rows = _without_repeats(inputs[MESSAGES], inputs.links).select(*_KEPT)
     return with_values(rows, inputs.schemas).select(
-        *_KEPT,
-        F.length("payload").cast("bigint").alias("bytes"),
-        "payload",
-        text.alias("text"),
-        _is_json(text).alias("valid_json"),
-        "subject",
-        "schema_type",
-        "value",
-        "value_fault",
+        *row(DDL, bytes=F.length("payload").cast("bigint"), text=text, valid_json=_is_json(text)),
         position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
     )
 
@@ -143,7 +132,6 @@ TABLE = Derived(
     name="silver.messages",
     ddl=DDL,
     key=("source", "partition", "sequence"),
-    inputs=(MESSAGES,),
     transform=transform,
     looks_at={MESSAGES: ("source", "partition", "sequence", "time_us", "kind", "topic", "producer", "attributes")},
     carry=carry,

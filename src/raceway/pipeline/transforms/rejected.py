@@ -8,27 +8,20 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from raceway.pipeline.tables import BRONZE_DDL, REJECTED_MESSAGES, row
 from raceway.wires.captures.columns import REJECTED_TOPIC
 
 
 def rejected(messages: DataFrame) -> DataFrame:
     """Return rows of `bronze.rejected`, and the `part` they came from."""
     return messages.where(F.col("topic") == REJECTED_TOPIC).select(
-        "source",
-        "partition",
-        "sequence",
-        "time",
-        "time_us",
-        F.coalesce(_attribute("wire"), F.col("wire")).alias("wire"),
-        _attribute("topic").alias("topic"),
-        _attribute("code").alias("code"),
-        _attribute("reason").alias("reason"),
-        _attribute("path").alias("path"),
-        _attribute("subject").alias("subject"),
-        _attribute("version").try_cast("bigint").alias("schema_version"),
-        F.coalesce(_attribute("producer"), F.col("producer")).alias("producer"),
-        "attributes",
-        "payload",
+        *row(
+            BRONZE_DDL[REJECTED_MESSAGES],
+            **{name: _attribute(name) for name in ("topic", "code", "reason", "path", "subject")},
+            wire=F.coalesce(_attribute("wire"), F.col("wire")),
+            schema_version=_attribute("version").try_cast("bigint"),
+            producer=F.coalesce(_attribute("producer"), F.col("producer")),
+        ),
         "part",
     )
 

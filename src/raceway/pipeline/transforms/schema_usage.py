@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import REJECTED_MESSAGES, Derived, Inputs, time_bucket, time_buckets
+from raceway.pipeline.tables import REJECTED_MESSAGES, Derived, Inputs, row, time_bucket, time_buckets
 from raceway.pipeline.transforms.service_graph import HOUR
 from raceway.pipeline.transforms.topic_stats import CLEAN_MESSAGES
 from raceway.wires.captures.columns import JOURNAL
@@ -34,33 +34,18 @@ DDL = """
 
 def transform(inputs: Inputs) -> DataFrame:
     """Return the rows of the table."""
-    counted = _stored(inputs[CLEAN_MESSAGES]).unionByName(_refused(inputs[REJECTED_MESSAGES]))
-    return (
-        counted.groupBy(*KEY)
-        .agg(
-            F.max("schema_type").alias("schema_type"),
-            *(F.sum(name).alias(name) for name in ("messages", "tolerated", "refused")),
-        )
-        .select(
-            *KEY,
-            "schema_type",
-            "messages",
-            (F.col("tolerated") + F.col("refused")).alias("violations"),
-            "tolerated",
-            "refused",
-            time_bucket(F.unix_micros("hour"), HOUR).alias("bucket"),
-        )
-    )
-
-
-def _stored(rows: DataFrame) -> DataFrame:
-    """Return a row for each stored message that has a subject or broke a rule."""
-    return rows.where(F.col("subject").isNotNull() | _was_tolerated()).select(
-        *_key("subject"),
-        "schema_type",
-        F.lit(1).cast("bigint").alias("messages"),
-        (F.col("value_fault").isNotNull() | _was_tolerated()).cast("bigint").alias("tolerated"),
-        F.lit(0).cast("bigint").alias("refused"),
+    rows, rejected = inputs[CLEAN_MESSAGES], inputs[REJECTED_MESSAGES]
+    tolerated = F.col("value_fault").isNotNull() | _was_tolerated()
+    accepted = rows.where(F.col("subject").isNotNull() | _was_tolerated())
+    stored = _counted(accepted, F.col("schema_type"), messages=1, tolerated=tolerated, refused=0)
+    # Imports refuse by the rules of their wire instead.
+    by_bus = rejected.where(F.col("source") == JOURNAL)
+    refused = _counted(by_bus, F.lit(None).cast("string"), messages=0, tolerated=0, refused=1)
+    sums = (F.sum(name).alias(name) for name in ("messages", "tolerated", "refused"))
+    grouped = stored.unionByName(refused).groupBy(*KEY).agg(F.max("schema_type").alias("schema_type"), *sums)
+    return grouped.select(
+        *row(DDL, violations=F.col("tolerated") + F.col("refused")),
+        time_bucket(F.unix_micros("hour"), HOUR).alias("bucket"),
     )
 
 
@@ -69,28 +54,19 @@ def _was_tolerated() -> Column:
     return F.coalesce((F.col("kind") != "response") & F.col("error").isNotNull(), F.lit(False))
 
 
-def _refused(rows: DataFrame) -> DataFrame:
-    """Return a row for each message that the bus refused. Imports refuse by the rules of their wire instead."""
-    return rows.where(F.col("source") == JOURNAL).select(
-        *_key("subject"),
-        F.lit(None).cast("string").alias("schema_type"),
-        F.lit(0).cast("bigint").alias("messages"),
-        F.lit(0).cast("bigint").alias("tolerated"),
-        F.lit(1).cast("bigint").alias("refused"),
-    )
-
-
-def _key(subject: str) -> list[Column]:
-    """Return the columns of the key."""
-    return [
-        F.col("source"),
+def _counted(rows: DataFrame, schema_type: Column, **counts: Column | int) -> DataFrame:
+    """Return the key, the type and the counts of each row."""
+    return rows.select(
+        "source",
         F.date_trunc("hour", "time").alias("hour"),
         # Not NULL, so that queries can name the group of messages without a subject.
-        F.coalesce(subject, F.lit("")).alias("subject"),
-        F.col("schema_version"),
+        F.coalesce("subject", F.lit("")).alias("subject"),
+        "schema_version",
         F.coalesce("producer", F.lit("")).alias("producer"),
-        F.col("wire"),
-    ]
+        "wire",
+        schema_type.alias("schema_type"),
+        *(F.lit(count).cast("bigint").alias(name) for name, count in counts.items()),
+    )
 
 
 def feeds(name: str, rows: pa.Table) -> Iterable[str]:
@@ -105,7 +81,6 @@ TABLE = Derived(
     name="gold.schema_usage",
     ddl=DDL,
     key=KEY,
-    inputs=(CLEAN_MESSAGES, REJECTED_MESSAGES),
     transform=transform,
     looks_at={CLEAN_MESSAGES: ("time", "subject", "kind", "error"), REJECTED_MESSAGES: ("time",)},
     feeds=feeds,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, own_time, time_bucket
+from raceway.pipeline.tables import Derived, Inputs, own_time, row, time_bucket
 
 EXCHANGES = "silver.exchanges"
 NOBODY = "nobody"
@@ -32,7 +32,7 @@ def transform(inputs: Inputs) -> DataFrame:
         "wire",
         F.coalesce("callee", F.lit(NOBODY)).alias("callee"),
         F.coalesce("callee_wire", F.lit("")).alias("callee_wire"),
-        _bucket().alias("bucket"),
+        time_bucket(F.unix_micros("time"), HOUR).alias("bucket"),
     )
     return grouped.agg(
         F.count("*").alias("calls"),
@@ -41,7 +41,7 @@ def transform(inputs: Inputs) -> DataFrame:
             for status, name in (("error", "errors"), ("timeout", "timeouts"), ("late", "late"), ("open", "open"))
         ),
         *percentiles("latency_us"),
-    ).select(*_names(), "bucket")
+    ).select(*row(DDL), "bucket")
 
 
 def percentiles(name: str) -> list[Column]:
@@ -50,21 +50,10 @@ def percentiles(name: str) -> list[Column]:
     return [F.percentile(name, F.lit(share / 100)).alias(f"{base}_p{share}_us") for share in (50, 95, 99)]
 
 
-def _names() -> list[str]:
-    """Return the columns of the table."""
-    return [column.split()[0] for column in DDL.split(",")]
-
-
-def _bucket() -> Column:
-    """Return the bucket of a row, by hour."""
-    return time_bucket(F.unix_micros("time"), HOUR)
-
-
 TABLE = Derived(
     name="gold.service_graph",
     ddl=DDL,
     key=("source", "hour", "topic", "caller", "wire", "callee", "callee_wire"),
-    inputs=(EXCHANGES,),
     transform=transform,
     looks_at={EXCHANGES: ("time",)},
     feeds=own_time(HOUR),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, own_time, time_bucket
+from raceway.pipeline.tables import Derived, Inputs, own_time, row, time_bucket
 from raceway.pipeline.transforms.service_graph import EXCHANGES, percentiles
 
 CLEAN_MESSAGES = "silver.messages"
@@ -29,11 +29,7 @@ def transform(inputs: Inputs) -> DataFrame:
     joined = _messages(inputs[CLEAN_MESSAGES]).join(_exchanges(inputs[EXCHANGES]), list(KEY), "full_outer")
     counts = ("publishes", "requests", "responses", "bytes", "errors", "answered", "timeouts")
     return joined.select(
-        *KEY,
-        *(F.coalesce(name, F.lit(0)).cast("bigint").alias(name) for name in counts),
-        "latency_p50_us",
-        "latency_p95_us",
-        "latency_p99_us",
+        *row(DDL, **{name: F.coalesce(name, F.lit(0)).cast("bigint") for name in counts}),
         time_bucket(F.unix_micros("minute"), SPAN_MINUTES).alias("bucket"),
     )
 
@@ -67,7 +63,6 @@ TABLE = Derived(
     name="gold.topic_stats",
     ddl=DDL,
     key=KEY,
-    inputs=(CLEAN_MESSAGES, EXCHANGES),
     transform=transform,
     looks_at={CLEAN_MESSAGES: ("time",), EXCHANGES: ("time",)},
     feeds=own_time(SPAN_MINUTES),

@@ -14,20 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.pipeline.tables import Carried, Earlier, position_buckets
+from raceway.wires.captures.columns import schema_of
 
 # Longest silence within a trace. Deadlines may be an hour, but real chains take seconds.
 GAP_US = 10 * 60 * 1_000_000
 LOOKED_AT = ("source", "partition", "sequence", "time_us", "kind", "message_id", "correlation_id")
-LINKS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("partition", pa.int32()),
-        ("sequence", pa.int64()),
-        ("first_sequence", pa.int64()),
-        ("last_us", pa.int64()),
-    ]
-)
-ACTIVE = pa.schema([("correlation_id", pa.string()), ("first_sequence", pa.int64()), ("last_us", pa.int64())])
+LINKS = schema_of("source string, partition int, sequence bigint, first_sequence bigint, last_us bigint")
+ACTIVE = schema_of("correlation_id string, first_sequence bigint, last_us bigint")
 _NONE = -1
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -44,7 +37,7 @@ def carry(rows: pa.Table, active: pa.Table | None, earlier: Earlier | None) -> C
     part.link_active(known)
     if earlier is not None:
         part.link_roots(earlier)
-    firsts = part.first_sequences()
+    firsts = first_sequences(part.starts, part.sequence, part.time_us, part.is_root, part.linked, part.linked_us)
     here = part.last_traces(firsts)
     kept = here.filter(pa.array(part.is_followed()))
     others = known.filter(pc.invert(pc.is_in(known.column("correlation_id"), value_set=part.ids)))
@@ -157,12 +150,6 @@ class _Part:
         # If an id was used again, the newest root counts.
         np.maximum.at(self.linked, number, found.column("sequence").to_numpy())
         np.maximum.at(self.linked_us, number, found.column("time_us").to_numpy())
-
-    def first_sequences(self) -> Numbers:
-        """Return the position where the trace of each row began."""
-        return first_sequences(
-            self.starts, self.sequence, self.time_us, self.is_root, self.linked, self.linked_us
-        )  # fmt: skip
 
     def last_traces(self, firsts: Numbers) -> pa.Table:
         """Return, for each id, the trace that its last row belongs to."""

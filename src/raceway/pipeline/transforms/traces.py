@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
+from raceway.pipeline.transforms import trees
 from raceway.pipeline.transforms.trace_links import GAP_US, LOOKED_AT, beginnings, carry
-from raceway.pipeline.transforms.trees import SCHEMA, trees_of
-from raceway.wires.captures.columns import ddl
 
 _ROW = ("source", "partition", "sequence")
 
-DDL = f"{ddl(SCHEMA)}, time timestamp, total_us bigint"
+DDL = f"{trees.DDL}, time timestamp, total_us bigint"
 _NEEDED = (
     "source", "part", "correlation_id", "sequence", "time_us", "wire", "kind", "topic", "producer", "message_id",
     "parent_id", "answers", "error", "linked", "linked_us",
@@ -37,9 +36,9 @@ def transform(inputs: Inputs) -> DataFrame:
     rows = inputs[MESSAGES].where(F.col("correlation_id").isNotNull())
     # All rows of a correlation id in one partition: a trace is computed in one place.
     whole = _linked(rows, inputs.links).select(*_NEEDED).repartition("source", "correlation_id")
-    found = whole.mapInArrow(_trees, ddl(SCHEMA))
+    found = whole.mapInArrow(_trees, trees.DDL)
     return found.select(
-        *SCHEMA.names,
+        *trees.SCHEMA.names,
         F.timestamp_micros("start_us").alias("time"),
         (F.col("end_us") - F.col("start_us")).alias("total_us"),
         position_bucket(F.col("source"), F.col("first_sequence")).alias("bucket"),
@@ -59,14 +58,13 @@ def _trees(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Compute the trees of a partition from all its rows: a trace may lie across two batches."""
     held = list(batches)
     if held:
-        yield from trees_of(beginnings(pa.Table.from_batches(held))).to_batches(max_chunksize=10_000)
+        yield from trees.trees_of(beginnings(pa.Table.from_batches(held))).to_batches(max_chunksize=10_000)
 
 
 TABLE = Derived(
     name="gold.traces",
     ddl=DDL,
     key=("source", "correlation_id", "first_sequence"),
-    inputs=(MESSAGES,),
     transform=transform,
     looks_at={MESSAGES: LOOKED_AT},
     carry=carry,

@@ -16,48 +16,23 @@ import pyarrow.compute as pc
 
 from raceway.pipeline.transforms.forest import NONE, Forest
 from raceway.pipeline.transforms.trace_links import Mask, Numbers, starts_of
+from raceway.wires.captures.columns import schema_of
 
 # Limit of nodes stored per tree; `messages` counts them all.
 MAX_NODES = 1000
 # Errors that the bus records for answers that came too late.
 TOO_LATE = ("late", "duplicate")
 
-NODE = pa.struct(
-    [
-        ("sequence", pa.int64()),
-        ("parent", pa.int64()),
-        ("depth", pa.int32()),
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("wire", pa.string()),
-        ("producer", pa.string()),
-        ("answerer", pa.string()),
-        ("start_us", pa.int64()),
-        ("end_us", pa.int64()),
-        ("error", pa.string()),
-    ]
+_NODE = (
+    "sequence:bigint,parent:bigint,depth:int,kind:string,topic:string,wire:string,producer:string,answerer:string,"
+    "start_us:bigint,end_us:bigint,error:string"
 )
-SCHEMA = pa.schema(
-    [
-        ("source", pa.string()),
-        ("correlation_id", pa.string()),
-        ("first_sequence", pa.int64()),
-        ("last_sequence", pa.int64()),
-        ("start_us", pa.int64()),
-        ("end_us", pa.int64()),
-        ("messages", pa.int64()),
-        ("requests", pa.int64()),
-        ("errors", pa.int64()),
-        ("depth", pa.int32()),
-        ("wires", pa.list_(pa.string())),
-        ("crossings", pa.int32()),
-        ("root_topic", pa.string()),
-        ("root_wire", pa.string()),
-        ("critical_us", pa.int64()),
-        ("critical_path", pa.list_(pa.string())),
-        ("tree", pa.list_(NODE)),
-    ]
-)
+DDL = f"""
+    source string, correlation_id string, first_sequence bigint, last_sequence bigint, start_us bigint, end_us bigint,
+    messages bigint, requests bigint, errors bigint, depth int, wires array<string>, crossings int, root_topic string,
+    root_wire string, critical_us bigint, critical_path array<string>, tree array<struct<{_NODE}>>"""
+SCHEMA = schema_of(DDL)
+NODE = SCHEMA.field("tree").type.value_type
 _TRACE = ("source", "correlation_id", "first_sequence")
 
 
@@ -149,7 +124,7 @@ class _Traces:
 
     # ---- columns ----------------------------------------------------------------------------------------------------
 
-    def columns(self) -> list[Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the columns of SCHEMA."""
         firsts, lasts = self.starts, self.starts + self.lengths - 1
         # A node without an answer ends with its own row.
@@ -157,7 +132,7 @@ class _Traces:
         last_us = self.forest.greatest_below(self.time_us[self._last_rows])
         path_lengths, path = self.forest.paths(last_us)
         heads = path[np.cumsum(path_lengths) - path_lengths]
-        columns = {
+        return {
             **{name: self._of(name, firsts) for name in _TRACE},
             "last_sequence": self._of("sequence", lasts),
             "start_us": self.time_us[firsts],
@@ -174,7 +149,6 @@ class _Traces:
             "critical_path": _lists(path_lengths, self._of("topic", self.node_rows[path])),
             "tree": self._trees(),
         }
-        return [columns[name] for name in SCHEMA.names]
 
     def _wires(self) -> pa.Array:
         """Return the wires of each trace, each once, sorted by name."""

@@ -14,8 +14,8 @@ A version counts from the time it was registered. So a row is read the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -56,7 +56,7 @@ def with_values(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame
     if not versions:
         return rows.withColumns(untyped)
     kinds = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema.fields]
-    typed = rows.where(_may_be_typed()).mapInArrow(_reading(versions), ", ".join([*kinds, DDL]))
+    typed = rows.where(_may_be_typed()).mapInArrow(partial(_read_batches, versions), ", ".join([*kinds, DDL]))
     return rows.where(~_may_be_typed()).withColumns(untyped).unionByName(typed)
 
 
@@ -68,15 +68,11 @@ def _may_be_typed() -> Column:
     return F.coalesce(ours & (F.col("schema_id").isNotNull() | framed), F.lit(False))
 
 
-def _reading(versions: Sequence[SchemaVersion]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that workers apply to their batches."""
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = SchemaVersions(versions)
-        for batch in batches:
-            yield known.read_batch(batch)
-
-    return read
+def _read_batches(versions: Sequence[SchemaVersion], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add the columns of DDL to these batches; runs in a worker."""
+    known = SchemaVersions(versions)
+    for batch in batches:
+        yield known.read_batch(batch)
 
 
 class SchemaVersions:

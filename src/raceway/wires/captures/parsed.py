@@ -86,8 +86,8 @@ def message_rows(origin: Origin, first: int, parsed: Parsed, timeout_ms: int | N
         columns["timeout_ms"] = _deadlines(columns, timeout_ms, count)
     if "sent_ms" in columns:
         columns |= _times(sent_us(columns["sent_ms"], origin.time_us))
-    columns.setdefault("attributes", _empty(BRONZE.field("attributes").type, count))
-    columns.setdefault("hops", _empty(BRONZE.field("hops").type, count))
+    for name in ("attributes", "hops"):
+        columns.setdefault(name, pa.array([[]] * count, BRONZE.field(name).type))
     return _table(columns, BRONZE, count)
 
 
@@ -165,11 +165,3 @@ def _raw_bytes(sizes: Places) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum(cut))).astype(np.int32)
     values = pa.array(sizes[cut], pa.int64()).cast(pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar(RAW_BYTES), len(values)), values)
-
-
-def _empty(kind: pa.DataType, count: int) -> pa.Array:
-    """Return `count` empty maps or lists."""
-    offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
-    if pa.types.is_map(kind):
-        return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type))
-    return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type))

@@ -13,12 +13,13 @@ from raceway.wires.zbus.codec.admin import (
     ConsumerInfo,
     QueueInfo,
     TrackTable,
+    bad_format,
     encode_description,
-    kind_mismatch,
     maybe_report,
     read_create_queue,
 )
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
+from raceway.wires.zbus.codec.head import ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin
 
 
 def created(body: Any = b"", **keys: str) -> CreateQueue | ZbusRefused:
@@ -73,7 +74,9 @@ def test_anything_else_is_refused_by_name(body: Any, what: str) -> None:
 
 
 def test_queue_of_the_other_kind_is_a_mismatch() -> None:
-    assert kind_mismatch(Admin("create_mq", {}, msgid=b"k-3")) == ZbusRefused(400, "Bad format: kind mismatch", b"k-3")
+    assert bad_format(Admin("create_mq", {}, msgid=b"k-3"), "kind mismatch") == ZbusRefused(
+        400, "Bad format: kind mismatch", b"k-3"
+    )
 
 
 # ---- descriptions ---------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raceway.wires.zbus.codec.head import ZbusHead, read_head
-from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits
+from raceway.wires.zbus.codec.head import ZbusHead, ZbusLimits, read_head
+from raceway.wires.zbus.codec.receiver import Produce
 from raceway.wires.zbus.codec.shapes import ALIKE, REMEMBERED_SHAPES, Shape, Shapes
 from raceway.wires.zbus.codec.stream import MADE_SHAPES, TRIED_SHAPES
 from tests.rigs.rounds import rounds, seeded

@@ -8,13 +8,14 @@ from raceway import config
 from raceway.net.outgoing.allowed import AllowList
 from raceway.wires.zbus.codec.receiver import ZbusHeartbeat
 from raceway.wires.zbus.dial.prober import MISSED_REPORTS, Prober
+from raceway.wires.zbus.listen.tracker import Tracker
 from tests.rigs.dialled_peer import listening_peer, running, until
 from tests.rigs.ports import free_port_base
 
 EVERY_S, REPORT_S = 0.02, 0.05
 
 
-class Table:
+class Table(Tracker):
     """A tracker's table of which only the addresses matter."""
 
     def __init__(self, *brokers: str, silence_s: float = 0.0) -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from raceway.net.connection import Connection
 from raceway.wires.zbus.listen import tracker as zbus_tracker
 from raceway.wires.zbus.listen.tracker import GATHER_S, MAX_ADDRESS, MAX_BROKERS, Tracker
 from tests.rigs.doubles import ManualLoop
@@ -14,9 +15,7 @@ class Follower:
     def __init__(self) -> None:
         self.pushes: list[dict[str, Any]] = []
         self.is_full = False
-
-    def has_room(self) -> bool:
-        return not self.is_full
+        self.connection = cast(Connection, self)
 
     def write(self, data: bytes) -> None:
         head, _, body = data.partition(b"\r\n\r\n")
@@ -31,7 +30,7 @@ class Desk:
 
     def follower(self) -> Follower:
         found = Follower()
-        self.tracker.subscribe(found)
+        self.tracker.subscribe(found.connection)
         return found
 
     def report(self, broker: str, *mqs: str, filling: str = "") -> None:
@@ -62,25 +61,25 @@ def test_a_follower_that_is_full_is_told_once_it_has_drained_and_as_it_is_then()
         desk.loop.advance(GATHER_S)
     assert (len(slow.pushes), len(quick.pushes)) == (0, 3)
     slow.is_full = False
-    desk.tracker.relieve(slow)
-    desk.tracker.relieve(quick)
+    desk.tracker.relieve(slow.connection)
+    desk.tracker.relieve(quick.connection)
     (push,) = slow.pushes
     assert list(push["brokerTable"]) == ["a:0", "a:1", "a:2"]
     assert len(quick.pushes) == 3, "it missed nothing"
-    desk.tracker.relieve(slow)
+    desk.tracker.relieve(slow.connection)
     assert len(slow.pushes) == 1
 
 
 def test_a_full_follower_that_left_or_may_not_follow_any_more_is_told_nothing() -> None:
     desk = Desk()
     gone, barred = desk.follower(), Follower()
-    desk.tracker.subscribe(barred, lambda: False)
+    desk.tracker.subscribe(barred.connection, lambda: False)
     gone.is_full = barred.is_full = True
     desk.report("a:1")
     desk.loop.advance(GATHER_S)
-    desk.tracker.leave(gone)
+    desk.tracker.leave(gone.connection)
     for follower in (gone, barred):
-        desk.tracker.relieve(follower)
+        desk.tracker.relieve(follower.connection)
         assert not follower.pushes
 
 
@@ -105,11 +104,11 @@ def test_who_left_is_not_told_and_who_comes_gets_the_table_at_once() -> None:
     desk = Desk()
     leaving = desk.follower()
     desk.report("a:1")
-    desk.tracker.leave(leaving)
-    desk.tracker.leave(leaving)
+    desk.tracker.leave(leaving.connection)
+    desk.tracker.leave(leaving.connection)
     desk.loop.advance(1)
     assert leaving.pushes == []
-    assert list(json.loads(desk.tracker.subscribe(Follower()))["brokerTable"]) == ["a:1"]
+    assert list(json.loads(desk.tracker.subscribe(Follower().connection))["brokerTable"]) == ["a:1"]
 
 
 def test_a_dropped_broker_is_gone_and_followers_hear_of_it_once() -> None:

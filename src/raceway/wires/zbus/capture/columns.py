@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.wires.captures.slices import as_mask, matches
+from raceway.wires.captures.slices import as_mask, matches, sentence
 from raceway.wires.captures.verdicts import where
 from raceway.wires.zbus.capture.heads import HeadChecks
 from raceway.wires.zbus.codec.rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES
@@ -47,27 +47,20 @@ class Columns:
 
     def check(self) -> None:
         """Apply the rules for values."""
-        verdicts = self._heads.verdicts
         window = self._heads.key("window")
         is_window = matches(window, r"\A(?:-1|[0-9]{1,9})\z") & ~matches(window, r"\A0+\z")
-        self._refuse(self._is((CONSUME,)) & as_mask(window.is_valid()) & ~is_window, "window")
-        verdicts.refuse_each(
+        self._heads.refuse(self._is((CONSUME,)) & as_mask(window.is_valid()) & ~is_window, "window")
+        self._heads.verdicts.refuse_each(
             ~self._carries & ~self._is(_CONTROLS),
-            lambda rows: pc.binary_join_element_wise(
-                "Bad format: command(", self._command.take(pa.array(rows)), ") not support", ""
-            ),
+            lambda rows: sentence("Bad format: command(", self._command.take(pa.array(rows)), ") not support"),
         )
         self._check_status()
-
-    def _refuse(self, mask: Mask, reason: str) -> None:
-        """Refuse messages as malformed."""
-        self._heads.verdicts.refuse(mask, f"Bad format: {reason}")
 
     def _check_status(self) -> None:
         """Check the status, from the key, otherwise from a status line. 200 is the default and not stored."""
         told = self._heads.key("reply-code")
         is_number = matches(told, r"\A[0-9]{1,9}\z")
-        self._refuse(self._carries & as_mask(told.is_valid()) & ~is_number, "reply-code")
+        self._heads.refuse(self._carries & as_mask(told.is_valid()) & ~is_number, "reply-code")
         of_line = pa.array([first.status for first in self._heads.firsts], pa.int64())
         number = where(is_number, told).cast(pa.string()).cast(pa.int64())
         status = pc.coalesce(number, of_line.take(pa.array(self._heads.first_codes)))
@@ -76,7 +69,7 @@ class Columns:
         is_bodiless = as_mask(pc.is_in(status, pa.array(sorted(BODILESS), pa.int64())))
         has_body = as_mask(pc.greater(pc.binary_length(self.payload), 0))
         is_told = self._carries & as_mask(self.status.is_valid())
-        self._refuse(is_told & (~is_final | (is_bodiless & has_body)), "status")
+        self._heads.refuse(is_told & (~is_final | (is_bodiless & has_body)), "status")
 
     # ---- columns ----------------------------------------------------------------------------------------------------
 

@@ -149,19 +149,19 @@ class HeadChecks:
     def check_framing(self) -> int | None:
         """Refuse messages whose end is in doubt; return the first one, None if there is none."""
         limits = self._limits
-        self._refuse(self._has_control, "control character in the head")
-        self._refuse(self._line_counts - 1 > limits.headers, f"more than {limits.headers} headers")
+        self.refuse(self._has_control, "control character in the head")
+        self.refuse(self._line_counts - 1 > limits.headers, f"more than {limits.headers} headers")
         is_broken = self._broken_firsts.is_valid().to_numpy(zero_copy_only=False)
         self.verdicts.refuse_each(
             is_broken, lambda rows: sentence("Bad format: ", self._broken_firsts.take(pa.array(rows)))
         )
         self._check_lines()
-        self._refuse(self.header("transfer-encoding").is_valid().to_numpy(zero_copy_only=False), "transfer-encoding")
+        self.refuse(self.header("transfer-encoding").is_valid().to_numpy(zero_copy_only=False), "transfer-encoding")
         self._check_length()
         broken = np.flatnonzero(~self.verdicts.open)
         return int(broken[0]) if len(broken) else None
 
-    def _refuse(self, mask: Mask, reason: str) -> None:
+    def refuse(self, mask: Mask, reason: str) -> None:
         """Refuse messages as malformed."""
         self.verdicts.refuse(mask, f"Bad format: {reason}")
 
@@ -186,7 +186,7 @@ class HeadChecks:
         decisive = np.full(self.count, -1)
         decisive[concerned] = reasons[order][first]
         for number, (_, _, reason) in enumerate(self._odd_lines):
-            self._refuse(decisive == number, reason)
+            self.refuse(decisive == number, reason)
 
     def _note_odd(self, lines: Places, reason: str) -> None:
         """Record malformed header lines."""
@@ -197,7 +197,7 @@ class HeadChecks:
         told = self.header("content-length")
         text = pc.fill_null(told, b"0")
         is_number = matches(text, r"\A[0-9]+\z")
-        self._refuse(~is_number, "content-length")
+        self.refuse(~is_number, "content-length")
         # As many digits as an int64 holds: a longer number is over every limit anyway.
         digits = pc.utf8_slice_codeunits(pc.utf8_ltrim(where(is_number, text).cast(pa.string()), "0"), 0, 18)
         self.lengths = pc.fill_null(pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.int64()), 0).to_numpy()
@@ -223,7 +223,7 @@ class HeadChecks:
     def check_text(self) -> None:
         """Refuse messages with faults that do not affect the next message."""
         heads = self.data.parts(self._starts, np.minimum(self._ends, self._stops))
-        self._refuse(~is_text(heads), "head is not UTF-8")
+        self.refuse(~is_text(heads), "head is not UTF-8")
         faults = pa.array([first.fault for first in self.firsts], pa.string()).take(pa.array(self.first_codes))
         self.verdicts.refuse_each(
             faults.is_valid().to_numpy(zero_copy_only=False),

@@ -45,7 +45,8 @@ def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
     while at < stop and len(places) <= PIECE_MESSAGES:
         end = find(END_OF_HEAD, at, at + head_limit)
         if end < 0:
-            fault = _fault_of_head(size - at, limits)
+            is_long, cut = size - at >= head_limit, f"the file ends after {size - at} bytes of a head"
+            fault = CaptureFault(BAD_FORMAT, too_long(limits).text if is_long else cut)
             break
         found = _find_length(data, at, end + 2)
         # 18 digits fit into an int64; a longer number is over every limit anyway.
@@ -54,13 +55,6 @@ def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
         add(at)
     edges = np.array(places, np.int64)
     return Borders(edges[:-1], edges[1:], at, fault)
-
-
-def _fault_of_head(there: int, limits: ZbusLimits) -> CaptureFault:
-    """Return why no head can be read."""
-    if there >= limits.head_bytes:
-        return CaptureFault(BAD_FORMAT, too_long(limits).text)
-    return CaptureFault(BAD_FORMAT, f"the file ends after {there} bytes of a head")
 
 
 def parse(data: Bytes, borders: Borders, limits: ZbusLimits) -> Parsed:

@@ -16,6 +16,7 @@ flight at the loss raises ConnectionLostError: the bus may have stored it, so it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 from weakref import WeakSet
@@ -31,7 +32,7 @@ from raceway.net.client.link import Link
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
 from raceway.wires.zbus.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
-from raceway.wires.zbus.client.line import Line
+from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.client.queue_service import Handler, QueueService
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
@@ -72,15 +73,6 @@ class _Reply(OneAnswer[Received]):
         return refusal(answer) if answer.status >= 400 else None
 
 
-class _AnyReply(OneAnswer[Received]):
-    """A call that succeeds with any status."""
-
-    __slots__ = ()
-
-    def maybe_refusal(self, answer: Received) -> RemoteError | None:
-        return None
-
-
 class _Replies(ManyAnswers[Received]):
     """Publishes, each of which fails for a status from 400 on."""
 
@@ -99,7 +91,7 @@ class ZbusClient(Client):
         self.address = address
         self._options = options
         self._token, self._admin_token = options.token.encode(), options.admin_token.encode()
-        self._line = Line(address, options, self._receive, _restore_nothing, self._lost)
+        self._line = Line(address, options, open_zbus, self._receive, _restore_nothing, self._lost)
         self._calls: Calls[Received] = Calls(lambda: asyncio.get_running_loop().time())
         # Weak references: a consumer that the user closed and dropped needs no entry here.
         self._users: WeakSet[Consumer | QueueService] = WeakSet()
@@ -148,10 +140,8 @@ class ZbusClient(Client):
         token), RequestTimeoutError, ConnectionLostError.
         """
         (msgid,) = fresh_ids(1)
-        message = codec.produce(
-            queue.encode(), encode_payload(payload), msgid, self._token, confirm, _bytes(topic), None,
-            encode_keys(with_parent(PARENT_KEY, headers)),
-        )  # fmt: skip
+        name, data, keys = queue.encode(), encode_payload(payload), encode_keys(with_parent(PARENT_KEY, headers))
+        message = codec.produce(name, data, msgid, self._token, confirm, _bytes(topic), keys)
         if confirm:
             await self._ask(_Reply(queue, self._deadline()), msgid, message)
             return
@@ -189,10 +179,7 @@ class ZbusClient(Client):
             return ids, codec.produces(name, ids, payloads, self._token, confirm)
         pairs = zip(ids, payloads, strict=True)
         return ids, b"".join(
-            [
-                codec.produce(name, payload, msgid, self._token, confirm, _bytes(topic), None, keys)
-                for msgid, payload in pairs
-            ]
+            [codec.produce(name, payload, msgid, self._token, confirm, _bytes(topic), keys) for msgid, payload in pairs]
         )
 
     # ---- consuming --------------------------------------------------------------------------------------------------
@@ -225,14 +212,8 @@ class ZbusClient(Client):
         failed or the queue does not exist, RequestTimeoutError, ConnectionLostError.
         """
         (msgid,) = fresh_ids(1)
-        message = codec.request(
-            queue.encode(),
-            msgid,
-            encode_payload(payload),
-            self._token,
-            None,
-            encode_keys(with_parent(PARENT_KEY, headers)),
-        )
+        keys = encode_keys(with_parent(PARENT_KEY, headers))
+        message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, keys)
         deadline_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
         return (await self._ask(_Reply(queue, deadline), msgid, message)).body
@@ -245,7 +226,7 @@ class ZbusClient(Client):
         ConnectionLostError.
         """
         consumer = Consumer(self.address, self._options, queue, ())
-        service = QueueService(await consumer.open(armed=True), self.wrap_handler(handler), at_once)
+        service = QueueService(queue, await consumer.open(armed=True), self.wrap_handler(handler), at_once)
         self._users.add(service)
         return service
 
@@ -275,7 +256,8 @@ class ZbusClient(Client):
     async def heartbeat(self) -> None:
         """Return when the bus has read everything sent so far. Raises RequestTimeoutError, ConnectionLostError."""
         (msgid,) = fresh_ids(1)
-        await self._ask(_AnyReply("", self._deadline()), msgid, codec.admin(NO_METHOD, msgid))
+        with contextlib.suppress(RemoteError):
+            await self._ask(_Reply("", self._deadline()), msgid, codec.admin(NO_METHOD, msgid))
 
     # ---- the connection ---------------------------------------------------------------------------------------------
 

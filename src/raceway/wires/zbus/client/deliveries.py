@@ -24,7 +24,7 @@ from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids
 from raceway.net.client.options import Options
-from raceway.wires.zbus.client.line import Line
+from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
 
@@ -107,8 +107,8 @@ class Consumer(MessageStream[Delivery]):
     """
 
     def __init__(self, address: Address, options: Options, queue: str, topics: tuple[str, ...]) -> None:
-        self.queue, self.topics = queue, topics
-        self._line = Line(address, options, self._receive, self._restore, self._lost)
+        self.queue, self.topics, self._address = queue, topics, address
+        self._line = Line(address, options, open_zbus, self._receive, self._restore, self._lost)
         self._token = options.token.encode()
         self._patience_s = options.patience_s
         self._ticket: bytes | None = None
@@ -183,7 +183,7 @@ class Consumer(MessageStream[Delivery]):
             async with asyncio.timeout(self._patience_s):
                 await answered
         except TimeoutError:
-            raise ConnectionLostError(str(self._line.address), f"no answer within {self._patience_s:g} s") from None
+            raise ConnectionLostError(str(self._address), f"no answer within {self._patience_s:g} s") from None
         finally:
             del self._checks[msgid]
         if self._refusal is not None:
@@ -195,7 +195,7 @@ class Consumer(MessageStream[Delivery]):
                 check = self._checks[received.msgid]
                 if not check.done():
                     check.set_result(None)
-            elif received.key(b"msgid-raw") is not None:
+            elif b"msgid-raw" in received.keys:
                 # Under any ticket: a delivery for an older one is a consumed message, too.
                 self._take(received)
             elif received.msgid == self._ticket:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-from raceway.errors import ConnectionLostError
 from raceway.net.client.address import Address
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
@@ -16,52 +13,35 @@ from raceway.net.client.options import Options
 from raceway.wires.zbus.codec import client as codec
 
 
-class Line:
-    """A Keeper (which see, for the callbacks) with the heartbeat of the zbus wire."""
+class Line(Keeper):
+    """A Keeper with the heartbeat of the zbus wire; its opener is `open_zbus`."""
 
-    def __init__(
-        self,
-        address: Address,
-        options: Options,
-        received: Callable[[list[Any]], None],
-        restore: Callable[[Link], Awaitable[None]],
-        gone: Callable[[ConnectionLostError, bool], None],
-    ) -> None:
-        self.address = address
-        self._heartbeat_s = options.heartbeat_s
-        self._keeper = Keeper(address, options, _open, received, restore, gone)
-        self._beating: asyncio.TimerHandle | None = None
-        self.link, self.maybe_link = self._keeper.link, self._keeper.maybe_link
-
-    @property
-    def reconnects(self) -> int:
-        """Number of times the connection was lost and reestablished."""
-        return self._keeper.reconnects
+    _beating: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
         """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
-        await self._keeper.open()
+        await super().open()
         self._schedule()
 
     async def close(self) -> None:
         """Close the connection and stop reconnecting. Idempotent."""
         if self._beating is not None:
             self._beating.cancel()
-        await self._keeper.close()
+        await super().close()
 
     def _schedule(self) -> None:
-        self._beating = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
+        self._beating = asyncio.get_running_loop().call_later(self._options.heartbeat_s, self._beat)
 
     def _beat(self) -> None:
         """Send a heartbeat. Brokers do not answer it: it makes the kernel notice a dead peer (TCP_USER_TIMEOUT, see
-        `_open`)."""
+        `open_zbus`)."""
         link = self.maybe_link()
         if link is not None:
             link.send(codec.heartbeat())
         self._schedule()
 
 
-async def _open(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+async def open_zbus(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.create_connection(
         lambda: LinkProtocol(owner, codec.ZbusClientReceiver().receive_data, b"".join), address.host, address.port

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
 from raceway.net.client.chain import handling
-from raceway.net.client.client import Resource
+from raceway.net.client.client import MessageStream, Resource
 from raceway.net.client.messages import Payload, encode_payload
 from raceway.wires.zbus.client.deliveries import Delivery
 
@@ -19,24 +19,14 @@ log = logging.getLogger("raceway.client")
 Handler = Callable[[Delivery], Payload | Awaitable[Payload]]
 
 
-class QueueSource(Protocol):
-    """A consumer of one queue."""
-
-    queue: str
-
-    async def get(self) -> Delivery | None: ...
-
-    async def close(self) -> None: ...
-
-
 class QueueService(Resource):
     """A running service, made by `ZbusClient.serve`. It ends when it or its client is closed.
 
     Up to `at_once` requests are handled at the same time.
     """
 
-    def __init__(self, consumer: QueueSource, handler: Handler, at_once: int) -> None:
-        self.queue = consumer.queue
+    def __init__(self, queue: str, consumer: MessageStream[Delivery], handler: Handler, at_once: int) -> None:
+        self.queue = queue
         self._consumer, self._handler = consumer, handler
         self._free = asyncio.Semaphore(at_once)
         self._handling: set[asyncio.Task[None]] = set()

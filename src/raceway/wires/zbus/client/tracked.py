@@ -27,7 +27,7 @@ from raceway.net.client.messages import Payload, fresh_ids
 from raceway.net.client.options import Options
 from raceway.wires.zbus.client.client import QUEUE, QueueRow, ZbusClient
 from raceway.wires.zbus.client.deliveries import Consumer, Delivery, refusal
-from raceway.wires.zbus.client.line import Line
+from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.client.queue_service import Handler, QueueService
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
@@ -45,11 +45,11 @@ class TrackerSubscription:
     """A subscription to the table of one tracker."""
 
     def __init__(self, address: Address, options: Options, changed: Callable[[], None]) -> None:
-        self._line = Line(address, options, self._receive, self._subscribe, lambda error, coming: None)
+        self._line = Line(address, options, open_zbus, self._receive, self._subscribe, lambda error, coming: None)
         self._token = options.admin_token.encode()
         self._changed = changed
         self._first = asyncio.Event()
-        self._options = options
+        self._address, self._options = address, options
         self.table: Table = {}
         self.refusal: RemoteError | None = None
 
@@ -62,7 +62,7 @@ class TrackerSubscription:
         except TimeoutError:
             await self.close()
             raise ConnectionLostError(
-                str(self._line.address), f"the tracker did not answer within {self._options.patience_s:g} s"
+                str(self._address), f"the tracker did not answer within {self._options.patience_s:g} s"
             ) from None
         if self.refusal is not None:
             await self.close()
@@ -210,7 +210,7 @@ class TrackedClient(Client):
         """Serve like `ZbusClient.serve`, at one broker. Raises RemoteError (404) if no broker has the queue."""
         consumer = TrackedConsumer(self, queue, (), None)
         await consumer.join()
-        service = QueueService(consumer, self.wrap_handler(handler), at_once)
+        service = QueueService(queue, consumer, self.wrap_handler(handler), at_once)
         self._users.add(service)
         return service
 

@@ -13,7 +13,9 @@ import msgspec
 from raceway.errors import InvalidValueError
 from raceway.model.intents.queues import CreateQueue
 from raceway.model.subscriptions import parse_start
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused, refusal_of
+from raceway.wires.zbus.codec.encode import refusal_of
+from raceway.wires.zbus.codec.head import ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin
 
 # Bits of `mqMode`: 1 is an ordinary queue, 2 publish/subscribe, 4 temporary; from 6.2 on 8 means RPC and is ignored.
 PUBSUB, TEMPORARY = 2, 4
@@ -31,38 +33,33 @@ def read_create_queue(admin: Admin) -> CreateQueue | ZbusRefused:
     try:
         body = msgspec.json.decode(admin.body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _bad(admin, "json")
+        return bad_format(admin, "json")
     return _create_queue(admin, body.get("mqName"), body.get("mqMode"), body.get("accessToken"), body.get("start"))
 
 
 def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) -> CreateQueue | ZbusRefused:
     """Check the values. `start`, an extension, is where a durable queue begins: `first`, `last`, an offset, a time."""
     if not isinstance(name, str) or not name:
-        return _bad(admin, "mqName")
+        return bad_format(admin, "mqName")
     # Clients send the mode as a number or as a string of digits.
     if isinstance(mode, str) and mode.isascii() and mode.isdigit() and len(mode) <= _MAX_MODE_DIGITS:
         mode = int(mode)
     if type(mode) is not int or not 0 <= mode < 10**_MAX_MODE_DIGITS:
-        return _bad(admin, "mqMode")
+        return bad_format(admin, "mqMode")
     if token is not None and not isinstance(token, str):
-        return _bad(admin, "accessToken")
+        return bad_format(admin, "accessToken")
     # Neither a publish/subscribe queue nor a temporary one has a position to begin at.
     if start is not None and (not isinstance(start, str) or mode & (PUBSUB | TEMPORARY)):
-        return _bad(admin, "start")
+        return bad_format(admin, "start")
     try:
         return CreateQueue(name, mode, token or "", parse_start(start or ""))
     except InvalidValueError as error:
         return refusal_of(error, admin.msgid)
 
 
-def _bad(admin: Admin, what: str) -> ZbusRefused:
+def bad_format(admin: Admin, what: str) -> ZbusRefused:
     """Refuse a body; the texts "json" and "kind mismatch" are the real server's."""
     return ZbusRefused(400, f"Bad format: {what}", admin.msgid)
-
-
-def kind_mismatch(admin: Admin) -> ZbusRefused:
-    """Refuse to create a queue that exists and is of the other kind."""
-    return _bad(admin, "kind mismatch")
 
 
 # ---- descriptions ---------------------------------------------------------------------------------------------------

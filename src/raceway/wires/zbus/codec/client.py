@@ -36,11 +36,10 @@ def produce(
     token: bytes | None = None,
     ack: bool = True,
     topic: bytes | None = None,
-    reply_to: bytes | None = None,
     keys: Keys = (),
 ) -> bytes:
     """Encode one message for a queue. `keys` are further headers, relayed to the consumer."""
-    head = _head(b"produce", mq, msgid, token) + _lines(((b"topic", topic), *_both_spellings(reply_to)))
+    head = _head(b"produce", mq, msgid, token) + _lines(((b"topic", topic),))
     return _message(POST, head + _acknowledged(ack) + _lines(keys), payload)
 
 
@@ -56,33 +55,21 @@ def produces(mq: bytes, ids: list[bytes], payloads: list[bytes], token: bytes | 
     return b"".join(pieces)
 
 
-def consume(
-    mq: bytes, msgid: bytes, token: bytes | None = None, topics: Iterable[bytes] = (), window: int = 1
-) -> bytes:
+def consume(mq: bytes, msgid: bytes, token: bytes | None = None, topics: Iterable[bytes] = ()) -> bytes:
     """Encode a consume, which arms this connection. `topics` are of publish/subscribe; they add up over the
     connection's life."""
-    head = _head(b"consume", mq, msgid, token) + _lines(((b"topic", b",".join(topics)),))
-    # 1 is the default; `window` is an extension that not every broker knows.
-    return _message(GET, head + (b"window: %d\r\n" % window if window != 1 else b""))
+    return _message(GET, _head(b"consume", mq, msgid, token) + _lines(((b"topic", b",".join(topics)),)))
 
 
-def request(
-    mq: bytes,
-    msgid: bytes,
-    payload: bytes,
-    token: bytes | None = None,
-    reply_to: bytes | None = None,
-    keys: Keys = (),
-) -> bytes:
+def request(mq: bytes, msgid: bytes, payload: bytes, token: bytes | None = None, keys: Keys = ()) -> bytes:
     """Encode a request; the answer comes under the same `msgid`."""
-    head = _head(b"request", mq, msgid, token) + _lines(_both_spellings(reply_to))
-    return _message(POST, head + _lines(keys), payload)
+    return _message(POST, _head(b"request", mq, msgid, token) + _lines(keys), payload)
 
 
 def answer_to(asked: Received, payload: bytes, status: int = 200, keys: Keys = ()) -> bytes:
     """Encode a service's answer to a request delivered to it."""
     # Protocol: the answer is a produce to `mq-reply` under the caller's own id, `msgid-raw`.
-    reply_to, raw_id = asked.key(b"mq-reply"), asked.key(b"msgid-raw")
+    reply_to, raw_id = asked.keys.get(b"mq-reply"), asked.keys.get(b"msgid-raw")
     if reply_to is None or raw_id is None:
         raise MalformedError("the delivery has no mq-reply or msgid-raw, so it cannot be answered")
     # A message may start with a status line; its status travels on to the caller.
@@ -95,13 +82,11 @@ def heartbeat() -> bytes:
     return _message(GET, b"cmd: heartbeat\r\n")
 
 
-def admin(
-    method: bytes, msgid: bytes | None = None, token: bytes | None = None, body: bytes = b"", keys: Keys = ()
-) -> bytes:
+def admin(method: bytes, msgid: bytes | None = None, token: bytes | None = None, body: bytes = b"") -> bytes:
     """Encode an administration command."""
     # `method` is the protocol text's name, `sub_cmd` that of 5.1 to 6.1.
     head = _lines(((b"cmd", b"admin"), (b"method", method), (b"sub_cmd", method), (b"msgid", msgid), (b"token", token)))
-    return _message(POST, head + _lines(keys), body)
+    return _message(POST, head, body)
 
 
 def track(command: bytes, msgid: bytes | None = None, token: bytes | None = None, body: bytes = b"") -> bytes:
@@ -112,11 +97,6 @@ def track(command: bytes, msgid: bytes | None = None, token: bytes | None = None
 def _head(cmd: bytes, mq: bytes, msgid: bytes | None, token: bytes | None) -> bytes:
     """The lines that every command about a queue has."""
     return _lines(((b"cmd", cmd), (b"mq", mq), (b"msgid", msgid), (b"token", token)))
-
-
-def _both_spellings(reply_to: bytes | None) -> tuple[tuple[bytes, bytes | None], ...]:
-    """Reply queue in both spellings: a 5.1 service times out if it sees the hyphen one only."""
-    return (b"mq-reply", reply_to), (b"mq_reply", reply_to)
 
 
 def _acknowledged(ack: bool) -> bytes:
@@ -154,17 +134,15 @@ def _message(start: bytes, head: bytes, body: bytes = b"") -> bytes:
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A reply or delivery (`status`), or a message pushed unasked (`status` 0). Do not modify `keys`: messages share
-    it."""
+    """A reply or delivery (`status`), or a message pushed unasked (`status` 0).
+
+    `keys` are by their newer spelling, whichever was sent, without `msgid`. Do not modify them: messages share them.
+    """
 
     status: int
     msgid: bytes | None
     keys: dict[bytes, bytes]
     body: bytes
-
-    def key(self, name: bytes) -> bytes | None:
-        """Return a key by its newer spelling, whichever was sent. Not for `msgid`."""
-        return self.keys.get(name)
 
 
 class ZbusClientReceiver:

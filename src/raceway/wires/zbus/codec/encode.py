@@ -40,36 +40,25 @@ _STATUS_LINES = {
     code: f"HTTP/1.1 {code} {REASONS.get(code, _REASON_OF_CLASS[code // 100])}\r\n".encode() for code in range(200, 600)
 }
 
-# Code of the bus to status of this wire, for an error and the classes below it; the text is the error's own. Clients
-# rely on 404: they create the queue.
-ZBUS_STATUSES = {
-    "invalid": 400,
-    "unauthenticated": 401,
-    "forbidden": 403,
-    "no_route": 404,
-    "unknown": 404,
-    "unknown_peer": 404,
-    "unknown_queue": 404,
-    "unknown_schema": 404,
-    "unmatched_answer": 404,
-    "in_use": 409,
-    "mismatch": 409,
-    "pin_taken": 409,
-    "topic_kind": 409,
-    "schema_deletion": 409,
-    "schema_in_use": 409,
-    "schema_incompatible": 409,
-    "schema_read_only": 409,
-    "schema_reference": 409,
-    "too_large": 413,
-    "schema_invalid": 422,
-    "schema_refused": 422,
-    "too_many_failures": 429,
-    "remote": 500,
-    "limit": 503,
-    "unavailable": 503,
-    "timeout": 504,
+# Statuses of this wire, with the codes of the bus that each stands for, and those of the classes below them; the text
+# is the error's own. Clients rely on 404: they create the queue.
+_CODES = {
+    400: ("invalid",),
+    401: ("unauthenticated",),
+    403: ("forbidden",),
+    404: ("no_route", "unknown", "unknown_peer", "unknown_queue", "unknown_schema", "unmatched_answer"),
+    409: (
+        *("in_use", "mismatch", "pin_taken", "topic_kind"),
+        *("schema_deletion", "schema_in_use", "schema_incompatible", "schema_read_only", "schema_reference"),
+    ),
+    413: ("too_large",),
+    422: ("schema_invalid", "schema_refused"),
+    429: ("too_many_failures",),
+    500: ("remote",),
+    503: ("limit", "unavailable"),
+    504: ("timeout",),
 }
+ZBUS_STATUSES = {code: status for status, codes in _CODES.items() for code in codes}
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TEXT, HTML, JSON = b"text/plain; charset=utf-8", b"text/html; charset=utf-8", b"application/json"
@@ -297,10 +286,9 @@ def _own_lines(sent: SentFacts, attributes: dict[str, str]) -> dict[bytes, bytes
     if sent.encoding:
         lines[b"content-type" if b"/" in sent.encoding else b"encoding"] = sent.encoding
     lines[b"routing-key"] = sent.routing_key
-    if sent.schema_id is not None:
-        lines[b"schema-id"] = b"%d" % sent.schema_id
-    if sent.schema_version is not None:
-        lines[b"schema-version"] = b"%d" % sent.schema_version
+    for name, number in ((b"schema-id", sent.schema_id), (b"schema-version", sent.schema_version)):
+        if number is not None:
+            lines[name] = b"%d" % number
     if sent.cmd == b"request":  # the answer goes to the reply queue, and its produce needs no acknowledgement
         lines[b"ack"] = b"0"
     return {name: value for name, value in lines.items() if value}

@@ -1,4 +1,4 @@
-"""The zbus codec as a listener uses it: bytes in, events out, and (re-exported) the functions that write replies.
+"""The zbus codec as a listener uses it: bytes in, events out.
 
 zbus messages look like HTTP, but connections stay open, a client may start a message with a status line, replies are
 matched by `msgid` and come in any order, and the meaning of a message is in keys, from its headers or its URI.
@@ -12,79 +12,17 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby, repeat
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import msgspec
 
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch, Column
-from raceway.wires.zbus.codec.encode import (
-    CONTINUE,
-    DeliveryHead,
-    SentFacts,
-    acknowledgements,
-    admin_forbidden,
-    answer,
-    delivery,
-    delivery_head,
-    delivery_tail,
-    json_reply,
-    method_not_found,
-    page,
-    queue_forbidden,
-    queue_not_found,
-    refusal_of,
-    refusal_reply,
-    reply,
-    track_pub,
-)
+from raceway.wires.zbus.codec import rows
 from raceway.wires.zbus.codec.head import ADMIN, BLANK, ZbusLimits, ZbusRefused
-from raceway.wires.zbus.codec.rows import (
-    Browser,
-    Columns,
-    KeyValueError,
-    as_keys,
-    common_columns,
-    consume_columns,
-    differs,
-    joined,
-    message_columns,
-)
+from raceway.wires.zbus.codec.rows import Browser, Columns, KeyValueError
 from raceway.wires.zbus.codec.shapes import ShapedRun
 from raceway.wires.zbus.codec.stream import Continue100, ZbusStream
-
-__all__ = [
-    "CONTINUE",
-    "Admin",
-    "Ask",
-    "Browser",
-    "Consume",
-    "Continue100",
-    "DeliveryHead",
-    "Event",
-    "Produce",
-    "SentFacts",
-    "ZbusHeartbeat",
-    "ZbusLimits",
-    "ZbusReceiver",
-    "ZbusRefused",
-    "acknowledgements",
-    "admin_forbidden",
-    "answer",
-    "delivery",
-    "delivery_head",
-    "delivery_tail",
-    "json_reply",
-    "method_not_found",
-    "page",
-    "queue_forbidden",
-    "queue_not_found",
-    "refusal_of",
-    "refusal_reply",
-    "reply",
-    "track_pub",
-]  # fmt: skip
 
 # The real tracker takes these as `cmd`; the protocol text puts them under `admin` as `method`. Both are accepted.
 TRACKER_METHODS = (b"track_report", b"track_sub")
@@ -101,12 +39,6 @@ class _Messages(msgspec.Struct):
     topic: Column[bytes] = None
     status: Column[int] = None
     browser: Column[Browser] = None
-
-    def keep(self, rows: Sequence[int]) -> Self:
-        """Return the given rows only."""
-        beside = (self.ack, self.token, self.topic, self.status, self.browser)
-        columns: list[Any] = [[each[row] for row in rows] if type(each) is list else each for each in beside]
-        return type(self)(self.batch.keep(list(rows)), *columns)
 
 
 class Produce(_Messages):
@@ -146,8 +78,6 @@ class Admin(msgspec.Struct, frozen=True):
     body: bytes = b""
     msgid: bytes | None = None
     token: bytes | None = None
-    mq: bytes = b""
-    ack: bool = True
     browser: Browser | None = None
 
 
@@ -209,13 +139,13 @@ class ZbusReceiver:
         count = len(run.bodies)
         try:
             # Keys whose values must be inspected one by one are rare; then batching is given up for this run.
-            if count > 1 and differs(run):
+            if count > 1 and rows.differs(run):
                 self._take_one_by_one(cmd, run)
             # Order of the tests: produce, request and consume are the traffic, everything else is rare.
             elif cmd in _MESSAGES:
                 self._gather(_MESSAGES[cmd], run)
             elif cmd == b"consume":
-                self._consume(consume_columns(run), count)
+                self._consume(rows.consume_columns(run), count)
             elif count > 1:
                 self._take_one_by_one(cmd, run)
             else:
@@ -230,7 +160,7 @@ class ZbusReceiver:
             self._take_one_by_one(cmd, run)
         else:
             # Framing is intact, so the connection goes on; the reply names the message.
-            msgid = common_columns(run).get("message_id")
+            msgid = rows.common_columns(run).get("message_id")
             self._take_event(ZbusRefused(400, f"Bad format: {error.reason}", msgid))
 
     def _take_one_by_one(self, cmd: bytes, run: ShapedRun) -> None:
@@ -249,7 +179,7 @@ class ZbusReceiver:
 
     def _gather(self, kind: type[Produce | Ask], run: ShapedRun) -> None:
         """Keep the columns of messages until an event of another kind comes."""
-        columns = message_columns(run)
+        columns = rows.message_columns(run)
         # A batch is of one kind; changing it closes the batch, which keeps the order.
         if kind is not self._kind:
             self._take_messages()
@@ -260,7 +190,7 @@ class ZbusReceiver:
         """Turn the gathered columns into one event."""
         if not self._parts:
             return
-        columns = joined(self._parts)
+        columns = rows.joined(self._parts)
         self._parts = []
         # The token in particular must not reach the batch, which is journalled and shown.
         beside = {field: columns.pop(name) for name, field in _BESIDE.items() if name in columns}
@@ -283,7 +213,7 @@ def _other_command(cmd: bytes, run: ShapedRun) -> ZbusHeartbeat | Admin | ZbusRe
     # Never answered, so its keys need not be read.
     if cmd == b"heartbeat":
         return ZbusHeartbeat()
-    keys, columns = as_keys(run), common_columns(run)
+    keys, columns = rows.as_keys(run), rows.common_columns(run)
     msgid = columns.get("message_id")
     if cmd in TRACKER_METHODS:
         method = cmd.decode()
@@ -293,13 +223,4 @@ def _other_command(cmd: bytes, run: ShapedRun) -> ZbusHeartbeat | Admin | ZbusRe
     else:
         # The real server's sentence, grammar included.
         return ZbusRefused(400, f"Bad format: command({cmd.decode()}) not support", msgid)
-    return Admin(
-        method,
-        keys,
-        run.bodies[0],
-        msgid,
-        columns.get("token"),
-        columns["topic"],
-        columns["ack"],
-        columns.get("browser"),
-    )
+    return Admin(method, keys, run.bodies[0], msgid, columns.get("token"), columns.get("browser"))

@@ -9,16 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from raceway.wires.zbus.codec.head import (
-    END_OF_HEAD,
-    ZbusHead,
-    ZbusLimits,
-    ZbusRefused,
-    faulty,
-    read_head,
-    too_large,
-    too_long,
-)
+from raceway.wires.zbus.codec import head as heads
+from raceway.wires.zbus.codec.head import END_OF_HEAD, ZbusHead, ZbusLimits, ZbusRefused
 from raceway.wires.zbus.codec.shapes import ALIKE, Alike, Shape, ShapedRun, Shapes
 
 # Shapes that one connection tries before it parses line by line. A service alternates between two or three.
@@ -178,11 +170,11 @@ class ZbusStream:
         end = data.find(END_OF_HEAD, at, at + self._limits.head_bytes)
         if end < 0:
             return self._keep_head(data, at)
-        head = read_head(data[at:end], self._limits)
+        head = heads.read_head(data[at:end], self._limits)
         if isinstance(head, ZbusRefused):
             return self._close(head, data)
         if head.length > self._limits.body_bytes:
-            return self._close(too_large(head, self._limits), data)
+            return self._close(heads.too_large(head, self._limits), data)
         self._learn(head)
         body = end + len(END_OF_HEAD)
         # The head is complete and parsed; only the body is awaited, so the head is never searched again.
@@ -199,7 +191,7 @@ class ZbusStream:
         """Keep an incomplete head, or refuse one over the limit."""
         # Refused as soon as the limit is reached, not when the head ends: it might never.
         if len(data) - at >= self._limits.head_bytes:
-            return self._close(too_long(self._limits), data)
+            return self._close(heads.too_long(self._limits), data)
         self._begun += data[at:]
         self._searched = max(0, len(self._begun) - len(END_OF_HEAD) + 1)
         return len(data)
@@ -220,7 +212,7 @@ class ZbusStream:
     def _add(self, head: ZbusHead, body: bytes) -> None:
         """Report a strictly parsed message."""
         if head.fault is not None:
-            self._found.append(faulty(head))
+            self._found.append(heads.faulty(head))
         else:
             self._add_run(ShapedRun(head.first, {**head.keys}, [body]))
 

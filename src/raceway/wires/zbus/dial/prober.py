@@ -8,14 +8,13 @@ are the sign of life, and three missed ones end it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Protocol
 
 import structlog
 
-from raceway.net.outgoing.allowed import AllowList, Target
+from raceway.net.outgoing.allowed import AllowList
 from raceway.net.outgoing.link import OneWayLink, open_link
 from raceway.wires.zbus.codec import client as zbus_client
+from raceway.wires.zbus.listen.tracker import Tracker
 
 # One lost report is no outage; the real tracker relies on its probe connection alone.
 MISSED_REPORTS = 3
@@ -24,25 +23,15 @@ CONNECT_S = 5.0
 log = structlog.get_logger("raceway.dial")
 
 
-class BrokerTable(Protocol):
-    """The part of a tracker that a prober uses."""
-
-    def silences(self) -> dict[str, float]:
-        """Map each broker to the seconds since its last report."""
-
-    def drop(self, broker: str) -> None:
-        """Remove a broker."""
-
-
 class Prober:
-    """Probe the brokers of a table. `run` goes on until it is cancelled."""
+    """Probe the brokers of a tracker's table. `run` goes on until it is cancelled."""
 
-    def __init__(self, table: BrokerTable, allowed: AllowList, every_s: float, report_s: float) -> None:
+    def __init__(self, table: Tracker, allowed: AllowList, every_s: float, report_s: float) -> None:
         self._table = table
         self._allowed = allowed
         self._every_s = every_s
         self._longest_silence_s = MISSED_REPORTS * max(every_s, report_s)
-        self._probes: dict[str, _Probe] = {}
+        self._probes: dict[str, asyncio.Task[OneWayLink]] = {}
 
     async def run(self) -> None:
         """Check all brokers every `every_s` seconds."""
@@ -51,14 +40,14 @@ class Prober:
                 self.look()
                 await asyncio.sleep(self._every_s)
         finally:
-            for probe in self._probes.values():
-                probe.end()
+            for address in list(self._probes):
+                self._end(address)
 
     def look(self) -> None:
         """Drop dead brokers and begin to probe new ones."""
         silences = self._table.silences()
         for address in self._probes.keys() - silences.keys():
-            self._probes.pop(address).end()
+            self._end(address)
         for address, silence_s in silences.items():
             if self._is_gone(address, silence_s):
                 log.info("broker dropped", broker=address)
@@ -72,37 +61,19 @@ class Prober:
         probe = self._probes.get(address)
         if probe is None:
             # Given until the next check to connect.
-            self._probes[address] = _Probe(target)
-            return False
-        if probe.is_down():
-            self._probes.pop(address).end()
-            return True
-        probe.beat()
+            self._probes[address] = asyncio.create_task(open_link(target, CONNECT_S))
+        elif probe.done():
+            if probe.exception() is not None or not probe.result().open:
+                self._end(address)
+                return True
+            # A broker may close silent connections, which must not look like an outage.
+            probe.result().send(zbus_client.heartbeat())
         return False
 
-
-class _Probe:
-    """A connection to one broker, opened immediately."""
-
-    def __init__(self, target: Target) -> None:
-        self._link: OneWayLink | None = None
-        self._opening = asyncio.create_task(self._open(target))
-
-    async def _open(self, target: Target) -> None:
-        with contextlib.suppress(OSError):
-            self._link = await open_link(target, CONNECT_S)
-
-    def is_down(self) -> bool:
-        """Report whether the connection failed or was lost."""
-        return self._opening.done() and (self._link is None or not self._link.open)
-
-    def beat(self) -> None:
-        """Send a heartbeat: a broker may close silent connections, which must not look like an outage."""
-        if self._link is not None:
-            self._link.send(zbus_client.heartbeat())
-
-    def end(self) -> None:
-        """Close the connection."""
-        self._opening.cancel()
-        if self._link is not None:
-            self._link.abort()
+    def _end(self, address: str) -> None:
+        """Stop probing a broker, and close the connection to it."""
+        probe = self._probes.pop(address)
+        if not probe.done():
+            probe.cancel()
+        elif not probe.cancelled() and probe.exception() is None:
+            probe.result().abort()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,41 +16,22 @@ from raceway.errors import QueueKindError, RacewayError, UnauthenticatedError
 from raceway.model.intents.credentials import Authorization, Authorize, Credential
 from raceway.model.intents.kinds import Done
 from raceway.model.security import Permission, Principal
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.admin import (
-    BrokerReport,
-    ConsumerInfo,
-    QueueInfo,
-    encode_description,
-    kind_mismatch,
-    read_create_queue,
-)
-from raceway.wires.zbus.codec.encode import admin_forbidden, method_not_found
-from raceway.wires.zbus.codec.receiver import Admin, ZbusRefused
+from raceway.net.connection import Connection
+from raceway.wires.zbus.codec import admin, encode
+from raceway.wires.zbus.codec.admin import BrokerReport, ConsumerInfo, QueueInfo
+from raceway.wires.zbus.codec.head import ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
 from raceway.wires.zbus.listen.tracker import Tracker
 from raceway.wires.zbus.settings import ZbusWire
+
+Method: TypeAlias = Callable[[Connection, Admin, Principal], bytes | None]
 
 CREATE, REPORT = "create_mq", "track_report"
 # Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
 NEEDED: dict[str, Permission] = {
     "index": "Lookup", "data": "Lookup", "track_sub": "Lookup", REPORT: "ManageBroker",
 }  # fmt: skip
-
-
-class AdminSession(Protocol):
-    """A connection that sends admin commands."""
-
-    address: str
-    open: bool
-
-    @property
-    def peer(self) -> Peer: ...
-
-    def has_room(self) -> bool: ...
-    def write(self, data: bytes) -> None: ...
-    def note_asked(self) -> None: ...
-    def note_answered(self) -> None: ...
 
 
 class Administration:
@@ -65,35 +46,33 @@ class Administration:
         self._console = console
         self.queue_made: Callable[[], None] = lambda: None
         self.tracker = Tracker(door.runtime.loop)
-        self._methods: dict[str, Callable[[Any, Admin, Principal], bytes | None]] = {}
+        page, data = (self._page, self.encode_report) if serves_queues else (self._tracker_page, self.tracker.encode)
+        self._methods: dict[str, Method] = {
+            "index": lambda session, event, principal: encode.page(event.msgid, page()),
+            "data": lambda session, event, principal: encode.json_reply(event.msgid, data()),
+        }
         if serves_queues:
-            self._methods |= {"index": self._index, "data": self._data, CREATE: self._malformed_create}
-        else:
-            self._methods |= {"index": self._track_index, "data": self._track_data}
+            self._methods[CREATE] = self._malformed_create
         if self._settings.tracker:
             self._methods |= {"track_sub": self._track_sub, REPORT: self._track_report}
 
-    def perform(self, session: AdminSession, event: Admin) -> None:
+    def perform(self, session: Connection, peer: Peer, event: Admin) -> None:
         """Perform a command and write its reply, if it has one: to create a queue in the bus, all others here."""
         session.note_asked()
         if event.method == CREATE and CREATE in self._methods:
-            wanted = read_create_queue(event)
+            wanted = admin.read_create_queue(event)
             if not isinstance(wanted, ZbusRefused):
                 wanted = msgspec.structs.replace(wanted, maker=session.address, credential=Credential(event.token))
-                self._door.perform(session.peer, wanted, partial(self._created, session, event))
+                self._door.perform(peer, wanted, partial(self._created, session, event))
                 return
         method = self._methods.get(event.method)
         # Brokers that report themselves may use the tracker's token.
         code = self._settings.tracker_token if event.method == REPORT else ""
         call = Authorize(Credential(event.token, code), NEEDED.get(event.method) if method is not None else None)
-        self._door.perform(session.peer, call, partial(self._authorized, session, event, method))
+        self._door.perform(peer, call, partial(self._authorized, session, event, method))
 
     def _authorized(
-        self,
-        session: AdminSession,
-        event: Admin,
-        method: Callable[[Any, Admin, Principal], bytes | None] | None,
-        outcome: Authorization | RacewayError,
+        self, session: Connection, event: Admin, method: Method | None, outcome: Authorization | RacewayError
     ) -> None:
         if not session.open:
             return
@@ -101,34 +80,26 @@ class Administration:
         if isinstance(outcome, RacewayError):
             answer = _refusal(outcome, event)
         elif method is None:
-            answer = zbus.refusal_reply(method_not_found(event.method, event.msgid))
+            answer = encode.refusal_reply(encode.method_not_found(event.method, event.msgid))
         else:
             answer = method(session, event, outcome.principal)
         if answer is not None:
             session.write(answer)
         session.note_answered()
 
-    def _created(self, session: AdminSession, event: Admin, outcome: Done | RacewayError) -> None:
+    def _created(self, session: Connection, event: Admin, outcome: Done | RacewayError) -> None:
         """Reply to the creation of a queue, after the commit."""
         if isinstance(outcome, RacewayError):
             answer = _refusal(outcome, event)
         else:
             self.queue_made()
-            answer = zbus.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
+            answer = encode.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
         if session.open:
             session.write(answer)
             session.note_answered()
 
-    def leave(self, session: AdminSession) -> None:
-        """Forget a closed connection."""
-        self.tracker.leave(session)
-
-    def relieve(self, session: AdminSession) -> None:
-        """Continue to push to a connection that has room again."""
-        self.tracker.relieve(session)
-
     def encode_report(self) -> bytes:
-        return encode_description(self.report())
+        return admin.encode_description(self.report())
 
     def report(self) -> BrokerReport:
         """Return the description of this bus for `data` and for trackers."""
@@ -150,38 +121,32 @@ class Administration:
             load_factor=row.backlog / (len(row.consumers) or 1),
         )
 
-    def _index(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
-        return zbus.page(event.msgid, render_page(self.report(), self._door.view, self._console))
+    def _page(self) -> bytes:
+        return render_page(self.report(), self._door.view, self._console)
 
-    def _data(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
-        return zbus.json_reply(event.msgid, self.encode_report())
+    def _tracker_page(self) -> bytes:
+        return render_tracker_page(self._advertised, self.tracker.table)
 
-    def _malformed_create(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
-        refused = read_create_queue(event)
+    def _malformed_create(self, session: Connection, event: Admin, principal: Principal) -> bytes:
+        refused = admin.read_create_queue(event)
         assert isinstance(refused, ZbusRefused)
-        return zbus.refusal_reply(refused)
+        return encode.refusal_reply(refused)
 
-    def _track_sub(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
+    def _track_sub(self, session: Connection, event: Admin, principal: Principal) -> bytes:
         permissions = self._door.view.permissions
 
         def may_follow() -> bool:
             return not permissions.enabled or permissions.allows(principal, "Lookup", None)
 
-        return zbus.json_reply(event.msgid, self.tracker.subscribe(session, may_follow))
+        return encode.json_reply(event.msgid, self.tracker.subscribe(session, may_follow))
 
-    def _track_report(self, session: AdminSession, event: Admin, principal: Principal) -> None:
+    def _track_report(self, session: Connection, event: Admin, principal: Principal) -> None:
         self.tracker.take_report(event.body)
-
-    def _track_index(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
-        return zbus.page(event.msgid, render_tracker_page(self._advertised, self.tracker.table))
-
-    def _track_data(self, session: AdminSession, event: Admin, principal: Principal) -> bytes:
-        return zbus.json_reply(event.msgid, self.tracker.encode())
 
 
 def _refusal(error: RacewayError, event: Admin) -> bytes:
     if type(error) is UnauthenticatedError:
-        return zbus.refusal_reply(admin_forbidden(event.msgid))
+        return encode.refusal_reply(encode.admin_forbidden(event.msgid))
     if isinstance(error, QueueKindError):
-        return zbus.refusal_reply(kind_mismatch(event))
-    return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
+        return encode.refusal_reply(admin.bad_format(event, "kind mismatch"))
+    return encode.refusal_reply(encode.refusal_of(error, event.msgid))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from raceway.broker.door import Door
 from raceway.broker.peers import Pending
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
@@ -11,11 +13,18 @@ from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents.queues import ConfirmDeliveries
 from raceway.net.connection import Connection
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.encode import queue_forbidden, sent_of
-from raceway.wires.zbus.codec.receiver import ZbusRefused
-from raceway.wires.zbus.listen.deliveries import HeadCache, Unsent
+from raceway.wires.zbus.codec import encode
+from raceway.wires.zbus.codec.encode import DeliveryHead
+from raceway.wires.zbus.codec.head import ZbusRefused
 from raceway.wires.zbus.settings import ZbusWire
+
+# Columns that the head of a delivery depends on, besides the reply queue.
+_OF_HEAD = (
+    "wire", "kind", "producer", "topic", "encoding", "routing_key", "schema_id", "schema_version", "attributes"
+)  # fmt: skip
+# First delay before checking again whether output was written; the loop reports only large amounts. Doubled each time,
+# up to the sweep interval.
+LOOK_AGAIN_S = 0.001
 
 
 class ZbusPeer(QueueConsumer):
@@ -33,10 +42,11 @@ class ZbusPeer(QueueConsumer):
         self.address, self.producer = connection.address, connection.address.encode()
         self._door, self._connection, self._advertised = door, connection, advertised
         self.request_timeout_ms = settings.request_timeout_ms
-        self._heads = HeadCache(advertised)
-        self._unsent = Unsent(
-            door.runtime.loop, connection.transport, connection.idle, settings.sweep_ms / 1000, self._confirm
-        )
+        # Head of the last delivery: messages of one batch mostly share it.
+        self._known: tuple[Batch, bytes | None, DeliveryHead] | None = None
+        # Queue and offset of the deliveries in the transport's buffer.
+        self._unsent: list[tuple[str, int]] = []
+        self._looks_again, self._look_s, self._longest_look_s = False, LOOK_AGAIN_S, settings.sweep_ms / 1000
         # Its requests that want no answer.
         self.silent: set[bytes] = set()
 
@@ -49,7 +59,7 @@ class ZbusPeer(QueueConsumer):
 
     def refuse(self, refused: ZbusRefused) -> None:
         self._door.count_error(self)
-        self._connection.write(zbus.refusal_reply(refused))
+        self._connection.write(encode.refusal_reply(refused))
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -57,15 +67,15 @@ class ZbusPeer(QueueConsumer):
         if request.message_id in self.silent:
             self.silent.discard(request.message_id)
             return
-        head = zbus.delivery_head(sent_of(batch, row, self._advertised))
+        head = encode.delivery_head(encode.sent_of(batch, row, self._advertised))
         status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
-        self._connection.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
+        self._connection.write(encode.answer(request.message_id, head, batch.item("payload", row), status))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         if request.message_id in self.silent:
             self.silent.discard(request.message_id)
             return
-        self.refuse(zbus.refusal_of(error, request.message_id))
+        self.refuse(encode.refusal_of(error, request.message_id))
 
     # ---- queues ------------------------------------------------------------------------------------------------------
 
@@ -76,35 +86,69 @@ class ZbusPeer(QueueConsumer):
         else:
             reply_to, raw_id = request.name
         self._write_delivery(ticket, batch, row, raw_id, reply_to, queue)
-        self._unsent.entries.append((queue, entry.offset))
+        self._unsent.append((queue, entry.offset))
 
     def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
         batch, row = copy
         self._write_delivery(ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue)
 
     def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
-        head = zbus.delivery_head(sent_of(answer.batch, 0, self._advertised))
-        self._connection.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
+        head = encode.delivery_head(encode.sent_of(answer.batch, 0, self._advertised))
+        self._connection.write(encode.answer(ticket, head, answer.batch.item("payload", 0)))
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
-        self.refuse(queue_forbidden(queue.encode(), ticket))
+        self.refuse(encode.queue_forbidden(queue.encode(), ticket))
 
     def _write_delivery(
         self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: str
     ) -> None:
-        head = self._heads.of(batch, row, reply_to, mq)
-        tail = zbus.delivery_tail(raw_id, head, batch.item("payload", row))
-        self._connection.write(zbus.delivery(ticket, head.status, tail))
+        head = self._head(batch, row, reply_to, mq)
+        tail = encode.delivery_tail(raw_id, head, batch.item("payload", row))
+        self._connection.write(encode.delivery(ticket, head.status, tail))
 
-    def _confirm(self, deliveries: list[tuple[str, int]]) -> None:
-        self._door.perform(self, ConfirmDeliveries(deliveries))
+    def _head(self, batch: Batch, row: int, reply_to: bytes | None, queue: str) -> DeliveryHead:
+        """Return the head for one row. Rows of one batch with the same topic are in the same queue."""
+        known = self._known
+        if known is not None and known[0] is batch and known[1] == reply_to:
+            return known[2]
+        cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
+        mq = queue.encode()
+        topic = None if batch.item("wire", row) == ZBUS else mq
+        sent = msgspec.structs.replace(
+            encode.sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
+        )
+        head = encode.delivery_head(sent)
+        if not any(type(getattr(batch, name)) is list for name in _OF_HEAD):
+            self._known = (batch, reply_to, head)
+        return head
+
+    def _note_taken(self) -> None:
+        """Confirm deliveries that were written to the socket: if the buffer is empty; otherwise check again soon.
+
+        The buffer of a broken transport is empty too, before `connection_lost` is called: deliveries do not count as
+        taken then.
+        """
+        if not self._unsent or self._connection.transport.is_closing():
+            return
+        if self._connection.idle():
+            taken, self._unsent = self._unsent, []
+            self._look_s = LOOK_AGAIN_S
+            self._door.perform(self, ConfirmDeliveries(taken))
+        elif not self._looks_again:
+            self._looks_again = True
+            self._door.runtime.loop.call_later(self._look_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._look_s = min(2 * self._look_s, self._longest_look_s)
+        self._note_taken()
 
     # ---- called by the session ---------------------------------------------------------------------------------------
 
     def note_flushed(self) -> None:
-        """Confirm what has left since the last call, and forget the last head."""
-        self._heads.forget()
-        self._unsent.note_taken()
+        """Confirm what has left since the last call, and forget the last head: an idle connection keeps no batch."""
+        self._known = None
+        self._note_taken()
 
     def lose(self) -> None:
         """Confirm no more deliveries: the connection is closed."""

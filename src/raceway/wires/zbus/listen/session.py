@@ -21,19 +21,11 @@ from raceway.model.intents.queues import Arm, Enqueue, EnqueueRequests, ResumeDe
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.net.tcp import StreamProtocol
-from raceway.wires.zbus.codec import receiver as zbus
-from raceway.wires.zbus.codec.encode import queue_forbidden, queue_not_found
-from raceway.wires.zbus.codec.receiver import (
-    Admin,
-    Ask,
-    Browser,
-    Consume,
-    Continue100,
-    Produce,
-    ZbusHeartbeat,
-    ZbusLimits,
-    ZbusRefused,
-)
+from raceway.wires.zbus.codec import encode
+from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Produce, ZbusHeartbeat, ZbusReceiver
+from raceway.wires.zbus.codec.rows import Browser
+from raceway.wires.zbus.codec.stream import Continue100
 from raceway.wires.zbus.listen.admin import Administration
 from raceway.wires.zbus.listen.peer import ZbusPeer
 from raceway.wires.zbus.settings import ZbusWire
@@ -60,7 +52,7 @@ class ZbusGate(Gate["ZbusSession"]):
 
 class ZbusTcp(StreamProtocol):
     def __init__(self, gate: ZbusGate) -> None:
-        super().__init__(gate, zbus.ZbusReceiver(gate.limits))
+        super().__init__(gate, ZbusReceiver(gate.limits))
         self._zbus_gate = gate
 
     def open_session(self, transport: asyncio.Transport) -> ZbusSession:
@@ -81,13 +73,13 @@ class ZbusSession(Connection):
             ZbusHeartbeat: lambda event: None,
             Admin: self._admin,
             ZbusRefused: lambda event: self.when_answered(partial(self._refuse, event)),
-            Continue100: lambda event: self.write(zbus.CONTINUE),
+            Continue100: lambda event: self.write(encode.CONTINUE),
         }
 
     def stop(self, reason: str) -> None:
         if self.open:
             self.peer.lose()
-            self.gate.administration.leave(self)
+            self.gate.administration.tracker.leave(self)
         super().stop(reason)
 
     def opened(self) -> None:
@@ -107,9 +99,6 @@ class ZbusSession(Connection):
         super().flush()
         self.peer.note_flushed()
 
-    def has_room(self) -> bool:
-        return not self._is_full
-
     def detach(self) -> bool:
         """Leave the live path: copies wait in the buffers of its queues, so publishers need not wait for this peer."""
         return self.open and self._door.view.queues.is_subscriber(self.peer)
@@ -117,7 +106,7 @@ class ZbusSession(Connection):
     def relieve(self) -> None:
         super().relieve()
         self._door.perform(self.peer, ResumeDeliveries())
-        self.gate.administration.relieve(self)
+        self.gate.administration.tracker.relieve(self)
 
     def sweep(self, now: float) -> None:
         idle_ms = self.gate.settings.idle_ms
@@ -189,7 +178,7 @@ class ZbusSession(Connection):
 
     def _admin(self, event: Admin) -> None:
         if self.gate.is_welcome(event.browser):
-            self.gate.administration.perform(self, event)
+            self.gate.administration.perform(self, self.peer, event)
         else:
             self._refuse(ZbusRefused(403, "requests from other sites are refused", event.msgid))
 
@@ -198,14 +187,14 @@ class ZbusSession(Connection):
     def refuse(self, error: RacewayError, mq: bytes, msgid: bytes) -> None:
         """Write the error reply to a message for this queue."""
         if isinstance(error, UnknownQueueError | NoRouteError):
-            self._refuse(queue_not_found(mq, msgid))
+            self._refuse(encode.queue_not_found(mq, msgid))
         elif isinstance(error, ForbiddenError):
-            self._refuse(queue_forbidden(mq, msgid))
+            self._refuse(encode.queue_forbidden(mq, msgid))
         else:
-            self._refuse(zbus.refusal_of(error, msgid))
+            self._refuse(encode.refusal_of(error, msgid))
 
     def refuse_unfinished(self, error: BusyError) -> None:
-        self.write(zbus.refusal_reply(zbus.refusal_of(error, None)))
+        self.write(encode.refusal_reply(encode.refusal_of(error, None)))
         super().refuse_unfinished(error)
 
     def _refuse(self, refused: ZbusRefused) -> None:
@@ -251,7 +240,7 @@ class MessagesReply:
         if self._refused or type(self._ack) is list:
             ids = [each for row, each in enumerate(ids) if _item(self._ack, row) and row not in self._refused]
         if ids:
-            session.write(zbus.acknowledgements(ids, session.runtime.clock_us() // 1000))
+            session.write(encode.acknowledgements(ids, session.runtime.clock_us() // 1000))
 
     def _refuse(self, rows: Iterable[int], error: RacewayError) -> None:
         self._refused.update(rows)

@@ -11,13 +11,13 @@ that has not read the previous push gets the next one when it has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from raceway import config
+from raceway.net.connection import Connection
 from raceway.net.runtime import Clock
-from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec import encode
 from raceway.wires.zbus.codec.admin import BrokerReport, TrackTable, encode_description, maybe_report
 
 # Each broker also costs a probe connection.
@@ -32,24 +32,17 @@ GATHER_S = 0.02
 log = structlog.get_logger("raceway.listen")
 
 
-class Follower(Protocol):
-    """A connection that follows the table."""
-
-    def has_room(self) -> bool:
-        """Return whether it can be written to. If not, it calls `Tracker.relieve` later."""
-
-    def write(self, data: bytes) -> None: ...
-
-
 class Tracker:
+    """A full follower calls `relieve` when it has room again."""
+
     def __init__(self, loop: Clock) -> None:
         self._loop = loop
         self._reports: dict[str, BrokerReport] = {}
         self._sizes: dict[str, int] = {}
         self._heard: dict[str, float] = {}
-        self._followers: dict[Follower, Callable[[], bool]] = {}
+        self._followers: dict[Connection, Callable[[], bool]] = {}
         # Followers that missed a push because they were full.
-        self._behind: set[Follower] = set()
+        self._behind: set[Connection] = set()
         self._is_push_due = False
         self._was_full = False
 
@@ -62,16 +55,16 @@ class Tracker:
         now = self._loop.time()
         return {broker: now - heard for broker, heard in self._heard.items()}
 
-    def subscribe(self, follower: Follower, may_follow: Callable[[], bool] = lambda: True) -> bytes:
+    def subscribe(self, follower: Connection, may_follow: Callable[[], bool] = lambda: True) -> bytes:
         """Return the current table, and push changes to the follower from now on while `may_follow` returns True."""
         self._followers[follower] = may_follow
         return self.encode()
 
-    def leave(self, follower: Follower) -> None:
+    def leave(self, follower: Connection) -> None:
         self._followers.pop(follower, None)
         self._behind.discard(follower)
 
-    def relieve(self, follower: Follower) -> None:
+    def relieve(self, follower: Connection) -> None:
         """Push the current table to a follower that missed a push and has room again."""
         if follower in self._behind:
             self._behind.discard(follower)
@@ -106,16 +99,16 @@ class Tracker:
 
     def _push(self) -> None:
         self._is_push_due = False
-        ready = [follower for follower in self._followers if follower.has_room()]
+        ready = [follower for follower in self._followers if not follower.is_full]
         self._behind = self._followers.keys() - ready
         self._push_to(ready)
 
-    def _push_to(self, followers: list[Follower]) -> None:
+    def _push_to(self, followers: list[Connection]) -> None:
         allowed = [follower for follower in followers if self._followers[follower]()]
         for follower in set(followers).difference(allowed):
             self.leave(follower)
         if allowed:
-            data = zbus.track_pub(self.encode())
+            data = encode.track_pub(self.encode())
             for follower in allowed:
                 follower.write(data)
 
