@@ -213,7 +213,7 @@ class Job:
         self._compact()
         batch.seconds += time.monotonic() - began
 
-    def _append(self, staged: list[Staged], batch: BatchTimes) -> None:
+    def _append(self, staged: list[Staged], batch: LastBatch) -> None:
         """Append a batch, writing its note first: a note without a part is dropped, a part without a note loses its
         record of gaps."""
         end = self.lake.end()
