@@ -91,7 +91,7 @@ ELSEWHERE = {
         "broker/view/administration wires/danube/listen/admin wires/danube/codec/policies"
     ),
     "end_to_end/test_danube_messages.py": (
-        "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/gate wires/danube/listen/messages "
+        "wires/danube/listen/calls wires/danube/listen/clients wires/danube/listen/messages "
         "wires/danube/listen/server wires/danube/listen/session"
     ),
     "end_to_end/test_danube_registry.py": "broker/view/schemas wires/danube/listen/registry",

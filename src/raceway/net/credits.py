@@ -12,11 +12,8 @@ and at a tick while some publisher waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from raceway.net.runtime import Clock
+from collections.abc import Callable, Collection, Hashable
+from typing import Protocol
 
 # Stragglers: at most one in eight of a publisher's subscribers, but always one.
 FEW = 8
@@ -43,6 +40,11 @@ class CreditHolder(Protocol):
 
     def detach(self) -> bool:
         """Leave the live path. Return False if there is no other source to read from."""
+
+
+class Timers(Protocol):
+    def time(self) -> float: ...
+    def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
 
 
 class Window:
@@ -80,7 +82,7 @@ class _Wait:
 class Credits:
     """Full subscribers and waiting publishers. `fed` are the full ones that the current read has delivered to."""
 
-    def __init__(self, timers: Clock, hold_s: float, window_s: float) -> None:
+    def __init__(self, timers: Timers, hold_s: float, window_s: float) -> None:
         self.full: set[CreditHolder] = set()
         self.fed: set[CreditHolder] = set()
         # Full subscriptions that receive rows after the commit, by topic.

@@ -74,7 +74,7 @@ class Http2Limits(msgspec.Struct, frozen=True):
 
 
 class Http2Endpoint(ABC, Generic[E]):
-    """One side of a connection; E is the type of its events. `heads` decodes header blocks. Call `start` first.
+    """A side of a connection; E is the type of its events. `heads` decodes header blocks. Call `start` first.
 
     Once `fault` is set, all further input is ignored: flush the output, then close the connection.
     """
