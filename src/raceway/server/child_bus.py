@@ -25,7 +25,6 @@ START_S, STOP_S = 20.0, 20.0
 class ChildBus:
     def __init__(self, process: subprocess.Popen[bytes], running: Running) -> None:
         self._process, self.urls = process, running.urls
-        self.pid = running.pid
 
     def is_running(self) -> bool:
         return self._process.poll() is None
