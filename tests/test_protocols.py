@@ -20,6 +20,7 @@ WITH_ONE = {
     "RequestStream": "implemented in the room of a wire, which net may not import",
     "Sink": "implemented in the room of a wire, which the model may not import",
     "Sleep": "the timer handles of event loops",
+    "Timers": "the same event loops; the module of Clock imports this one",
     "WaitingCall": "implemented in a module that imports this one",
 }
 
