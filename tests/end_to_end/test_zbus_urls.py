@@ -146,6 +146,27 @@ def test_a_browser_produces_and_consumes(browse: Browse, address: str, mq: str) 
 
 
 @pytest.mark.timeout(2 * INSTALL_S + BROWSER_S)
+def test_a_message_runs_no_script_in_the_browser_that_opens_it(
+    browse: Browse, address: str, mq: str, client: Client
+) -> None:
+    page = "<html><body>good<script>document.body.innerText = 'bad'</script></body></html>"
+    client.produce(mq, page, encoding="utf-8", content_type="text/html")
+    shown = browse(f"{address}/{mq}?cmd=consume")
+    assert "good" in shown
+    assert "<body>bad" not in shown
+
+
+@pytest.mark.parametrize(("agent", "is_told"), [("Mozilla/5.0 (X11) Gecko/20100101", False), ("curl/8", True)])
+def test_headers_of_a_message_make_no_browser_act(address: str, mq: str, agent: str, is_told: bool) -> None:
+    sent = ("--header", "Set-Cookie: a=b", "--header", "X-Shop: Nord", "--data-binary", "x")
+    assert run_curl(*sent, f"{address}/{mq}?cmd=produce")
+    head = run_curl("--include", "--user-agent", agent, f"{address}/{mq}?cmd=consume").decode().lower()
+    assert "x-shop: nord" in head
+    assert ("set-cookie" in head) is is_told
+    assert ("content-security-policy: sandbox" not in head) is is_told
+
+
+@pytest.mark.timeout(2 * INSTALL_S + BROWSER_S)
 def test_a_page_from_elsewhere_cannot_make_the_browser_produce(
     browse: Browse, address: str, mq: str, client: Client, tmp_path: Path
 ) -> None:

@@ -30,11 +30,15 @@ ATTRIBUTE_PREFIX = b"zbus."
 
 
 class Browser(NamedTuple):
-    """Headers by which a browser names the page a message comes from. Programs send none, or the host only."""
+    """Headers by which a browser names the page a message comes from. Programs send none, or the host only.
+
+    `is_browser`: its name says so. Plain HTTP to another host carries none of the other headers.
+    """
 
     host: bytes | None = None
     origin: bytes | None = None
     fetch_site: bytes | None = None
+    is_browser: bool = False
 
 
 _OF_BROWSERS = (b"host", b"origin", b"sec-fetch-site")
@@ -139,9 +143,15 @@ def _split_keys(run: ShapedRun) -> tuple[Columns, dict[bytes, bytes], dict[bytes
             relayed[name] = value
     if b"id" in keys:
         columns["message_id"] = _echoed(columns.get("message_id"), keys[b"id"], len(run.bodies))
-    if single and any(browser := Browser(*map(single.get, _OF_BROWSERS))):
+    if single and any(browser := Browser(*map(single.get, _OF_BROWSERS), _is_browser(keys.get(b"user-agent")))):
         columns["browser"] = browser
     return columns, single, relayed
+
+
+def _is_browser(agent: Column[bytes]) -> bool:
+    """Report whether the user agent is a browser: all of them call themselves Mozilla."""
+    named = agent if type(agent) is list else [agent]
+    return any(each is not None and each.startswith(b"Mozilla/") for each in named)
 
 
 def _echoed(msgids: Column[bytes], plain: Column[bytes], count: int) -> Column[bytes]:

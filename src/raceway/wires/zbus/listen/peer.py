@@ -47,6 +47,8 @@ class ZbusPeer(QueueConsumer):
         # Queue and offset of the deliveries in the transport's buffer.
         self._unsent: list[tuple[str, int]] = []
         self._looks_again, self._look_s, self._longest_look_s = False, LOOK_AGAIN_S, settings.sweep_ms / 1000
+        # Whether a browser shows what is sent: then headers of producers must not make it act.
+        self.is_browser = False
         # Its requests that want no answer.
         self.silent: set[bytes] = set()
 
@@ -67,7 +69,7 @@ class ZbusPeer(QueueConsumer):
         if request.message_id in self.silent:
             self.silent.discard(request.message_id)
             return
-        head = encode.delivery_head(encode.sent_of(batch, row, self._advertised))
+        head = encode.delivery_head(encode.sent_of(batch, row, self._advertised), self.is_browser)
         status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
         self._connection.write(encode.answer(request.message_id, head, batch.item("payload", row), status))
 
@@ -93,7 +95,7 @@ class ZbusPeer(QueueConsumer):
         self._write_delivery(ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue)
 
     def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
-        head = encode.delivery_head(encode.sent_of(answer.batch, 0, self._advertised))
+        head = encode.delivery_head(encode.sent_of(answer.batch, 0, self._advertised), self.is_browser)
         self._connection.write(encode.answer(ticket, head, answer.batch.item("payload", 0)))
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
@@ -117,7 +119,7 @@ class ZbusPeer(QueueConsumer):
         sent = msgspec.structs.replace(
             encode.sent_of(batch, row, self._advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
         )
-        head = encode.delivery_head(sent)
+        head = encode.delivery_head(sent, self.is_browser)
         if not any(type(getattr(batch, name)) is list for name in _OF_HEAD):
             self._known = (batch, reply_to, head)
         return head

@@ -142,11 +142,16 @@ class ZbusSession(Connection):
 
     def _admit_page(self, event: Produce | Ask) -> bool:
         rows = range(event.batch.count if type(event.browser) is list else 1)
-        if all(self.gate.is_welcome(_item(event.browser, row)) for row in rows):
+        if all(self._is_welcome(_item(event.browser, row)) for row in rows):
             return True
         for row in range(event.batch.count):
             self._refuse(ZbusRefused(403, "requests from other sites are refused", event.batch.item("message_id", row)))
         return False
+
+    def _is_welcome(self, browser: Browser | None) -> bool:
+        if browser is not None and browser.is_browser:
+            self.peer.is_browser = True
+        return self.gate.is_welcome(browser)
 
     def _complete(self, batch: Batch) -> list[bytes]:
         """Fill in missing message ids and reply queues. Return the ids."""
@@ -163,7 +168,7 @@ class ZbusSession(Connection):
 
     def _consume(self, event: Consume) -> None:
         msgid = event.msgid or random_id()
-        if not self.gate.is_welcome(event.browser):
+        if not self._is_welcome(event.browser):
             self._refuse(ZbusRefused(403, "requests from other sites are refused", msgid))
             return
         topics = tuple([topic.decode("utf-8", "replace") for topic in event.topics]) if event.topics else ()
