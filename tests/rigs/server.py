@@ -25,6 +25,7 @@ from typing import Literal, TypeVar
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.rigs.delayed_door import IS_DELAYED
+from tests.rigs.forked import Forked, may_fork, parent_of
 from tests.rigs.ports import free_port_base
 
 T = TypeVar("T")
@@ -34,6 +35,9 @@ DOORS: dict[Door, int] = {
 }  # fmt: skip
 
 PROGRAM = "tests.rigs.delayed_door" if IS_DELAYED else "raceway"
+
+# Command lines whose servers can be forked from a process that has imported the bus.
+FORKED = ("raceway", "tests.rigs.delayed_door")
 
 # Ten times what a start or a stop should take: the machine may be busy with other tests.
 START_S = 15.0
@@ -68,11 +72,11 @@ class Server:
         # Where the rows of a test begin, on a server that many share: those before are no business of it.
         self.rows_begin = 0
         self._stdout_file, self._stderr_file = outputs / "stdout", outputs / "stderr"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._was_ended = False
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "the server has not been started"
         return self._process
 
@@ -115,11 +119,16 @@ class Server:
         self._was_ended = False
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env.update({name: str(value) for name, value in self.env.items()})
-        command = [sys.executable, "-m", self._module, "serve"]
-        command += ["--data", str(self.data), "--port-base", str(self.port_base)]
+        arguments = ["serve", "--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
         with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, stdin=subprocess.DEVNULL)
+            if self._module in FORKED and may_fork(env):
+                self._process = parent_of(self._module).start(arguments, env, self._stdout_file, self._stderr_file)
+            else:
+                command = [sys.executable, "-m", self._module, *arguments]
+                self._process = subprocess.Popen(
+                    command, stdout=stdout, stderr=stderr, env=env, stdin=subprocess.DEVNULL
+                )
 
     def start(self, deadline_s: float = START_S) -> float:
         """Start and wait for the line `ready`; returns the seconds it took."""
