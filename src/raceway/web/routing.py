@@ -1,6 +1,6 @@
 """Routes of the console port. Each is declared once, on the method that handles it:
 
-    class PeerRoutes(Routes):
+    class PeerRoutes(SiteRoutes):
         @get("/api/peers", LOOKUP, "bus")
         async def peers(self, query: PeerQuery) -> PeerPage:
             \"\"\"Connected peers.\"\"\"
