@@ -35,17 +35,17 @@ OF_INTERPRETERS = ("PYTHON", "LD_", "MALLOC_", "ARROW_", "GRPC_")
 POLL_S = 0.01
 
 
-class Forked:
-    """A forked server, with the part of `Popen` that tests use."""
+class Forked(subprocess.Popen[bytes]):
+    """A forked server, which is the child of another process: the part of `Popen` that tests use."""
 
-    def __init__(self, parent: Parent, pid: int) -> None:
+    def __init__(self, parent: Parent, pid: int) -> None:  # does not start a process
         self._parent, self.pid = parent, pid
-        self.returncode: int | None = None
+        self._status: int | None = None
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            self.returncode = self._parent.maybe_status(self.pid)
-        return self.returncode
+        if self._status is None:
+            self._status = self._parent.maybe_status(self.pid)
+        return self._status
 
     def wait(self, timeout: float | None = None) -> int:
         end = None if timeout is None else time.monotonic() + timeout
@@ -55,10 +55,14 @@ class Forked:
             time.sleep(POLL_S)
         return status
 
-    def send_signal(self, number: int) -> None:
+    @property
+    def returncode(self) -> int | Any:  # type: ignore[override]  # as its base declares it
+        return self.poll()
+
+    def send_signal(self, sig: int) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(self.pid, number)
+                os.kill(self.pid, sig)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

@@ -25,7 +25,7 @@ from typing import Literal, TypeVar
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.rigs.delayed_door import IS_DELAYED
-from tests.rigs.forked import Forked, may_fork, parent_of
+from tests.rigs.forked import may_fork, parent_of
 from tests.rigs.ports import free_port_base
 
 T = TypeVar("T")
@@ -65,18 +65,20 @@ def has_members(group: int) -> bool:
 class Server:
     """One data folder and port base; the process on them can be stopped, killed and started again."""
 
-    def __init__(self, data: Path, outputs: Path, env: Mapping[str, object], module: str = PROGRAM) -> None:
-        self.data, self._module = data, module
+    def __init__(
+        self, data: Path, outputs: Path, env: Mapping[str, object], module: str = PROGRAM, *, forks: bool = False
+    ) -> None:
+        self.data, self._module, self._forks = data, module, forks
         self.port_base = free_port_base()
         self.env = env
         # Where the rows of a test begin, on a server that many share: those before are no business of it.
         self.rows_begin = 0
         self._stdout_file, self._stderr_file = outputs / "stdout", outputs / "stderr"
-        self._process: subprocess.Popen[bytes] | Forked | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._was_ended = False
 
     @property
-    def process(self) -> subprocess.Popen[bytes] | Forked:
+    def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the server has not been started"
         return self._process
 
@@ -122,7 +124,7 @@ class Server:
         arguments = ["serve", "--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
         with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:
-            if self._module in FORKED and may_fork(env):
+            if self._forks and self._module in FORKED and may_fork(env):
                 self._process = parent_of(self._module).start(arguments, env, self._stdout_file, self._stderr_file)
             else:
                 command = [sys.executable, "-m", self._module, *arguments]
@@ -210,7 +212,7 @@ def running_server(data: Path | None = None, **env: object) -> Iterator[Server]:
 def running(module: str, data: Path | None, env: Mapping[str, object]) -> Iterator[Server]:
     """A server as `running_server` starts it, of another command line: that of this module."""
     with tempfile.TemporaryDirectory(prefix="raceway-test-") as folder:
-        server = Server(data or Path(folder) / "data", Path(folder), env, module)
+        server = Server(data or Path(folder) / "data", Path(folder), env, module, forks=True)
         try:
             server.start()
             yield server

@@ -143,14 +143,16 @@ def _split_keys(run: ShapedRun) -> tuple[Columns, dict[bytes, bytes], dict[bytes
             relayed[name] = value
     if b"id" in keys:
         columns["message_id"] = _echoed(columns.get("message_id"), keys[b"id"], len(run.bodies))
-    if single and any(browser := Browser(*map(single.get, _OF_BROWSERS), _is_browser(keys.get(b"user-agent")))):
-        columns["browser"] = browser
+    if single:
+        host, origin, site = map(single.get, _OF_BROWSERS)
+        if any(browser := Browser(host, origin, site, _is_browser(keys.get(b"user-agent")))):
+            columns["browser"] = browser
     return columns, single, relayed
 
 
 def _is_browser(agent: Column[bytes]) -> bool:
     """Report whether the user agent is a browser: all of them call themselves Mozilla."""
-    named = agent if type(agent) is list else [agent]
+    named = agent if isinstance(agent, list) else [agent]
     return any(each is not None and each.startswith(b"Mozilla/") for each in named)
 
 
