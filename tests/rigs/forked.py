@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -69,7 +70,7 @@ class Forked(subprocess.Popen[bytes]):
 
 
 class Parent:
-    """The process that forks servers of one command line."""
+    """The process that forks servers of one command line, for all threads of the tests."""
 
     def __init__(self, module: str) -> None:
         command = [sys.executable, "-m", __name__, module]
@@ -80,21 +81,24 @@ class Parent:
         self._orders, self._told = self._process.stdin, self._process.stdout
         self._statuses: dict[int, int] = {}
         self._rest = b""
+        self._lock = threading.Lock()
         atexit.register(self._orders.close)
 
     def start(self, arguments: list[str], env: Mapping[str, str], stdout: Path, stderr: Path) -> Forked:
         order = {"arguments": arguments, "env": dict(env), "stdout": str(stdout), "stderr": str(stderr)}
-        self._orders.write(json.dumps(order).encode() + b"\n")
-        self._orders.flush()
-        while True:
-            for told in self._lines(None):
-                if "started" in told:
-                    return Forked(self, told["started"])
+        with self._lock:
+            self._orders.write(json.dumps(order).encode() + b"\n")
+            self._orders.flush()
+            while True:
+                for told in self._lines(None):
+                    if "started" in told:
+                        return Forked(self, told["started"])
 
     def maybe_status(self, pid: int) -> int | None:
         """The exit status of a server that has ended."""
-        self._lines(0)
-        return self._statuses.pop(pid, None)
+        with self._lock:
+            self._lines(0)
+            return self._statuses.pop(pid, None)
 
     def _lines(self, timeout: float | None) -> list[dict[str, int]]:
         if not select.select([self._told], [], [], timeout)[0]:
@@ -107,10 +111,16 @@ class Parent:
         return found
 
 
-@cache
+_first_use = threading.Lock()
+
+
 def parent_of(module: str) -> Parent:
     """The process that forks servers of a module, started on first use."""
-    return Parent(module)
+    with _first_use:
+        return _parent_of(module)
+
+
+_parent_of = cache(Parent)
 
 
 def may_fork(env: Mapping[str, str]) -> bool:
