@@ -29,12 +29,13 @@ class Runs:
         """The folder that the page leaves behind. A page that goes on from another one begins when that is done."""
         if page not in self._begun:
             before = maybe_before(page)
-            folder = None if before is None else self.begin(before)  # begun first, so that waiting for it ends
+            # Begun first, so that waiting for it ends. Folders are made in one thread: the first makes their parent.
+            folder = self._make.mktemp("page") if before is None else self.begin(before)
             self._begun[page] = self._pool.submit(self._run, page, folder)
         return self._begun[page]
 
-    def _run(self, page: Path, before: Future[Path] | None) -> Path:
-        folder = self._make.mktemp("page") if before is None else before.result()
+    def _run(self, page: Path, made: Path | Future[Path]) -> Path:
+        folder = made if isinstance(made, Path) else made.result()
         with PageRun(page, folder) as run:
             run.run_all()
         return folder
