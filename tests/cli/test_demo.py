@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from raceway.cli import bus
+from raceway.cli.demo import run_until_signal
 from raceway.config import PipelineSettings
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS
 from raceway.demo.report import Report, differences
@@ -206,6 +208,32 @@ def test_a_missing_java_is_one_sentence_and_nothing_is_left_behind(tmp_path: Pat
     assert "Spark needs Java 17 or newer" in done.stderr
     assert "apt-get install" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_cancels_the_story_and_interrupts_no_task_of_its_clients() -> None:
+    ended: list[str] = []
+
+    async def client() -> None:
+        signal.raise_signal(signal.SIGTERM)  # handled here, in the middle of this task
+        ended.append("client's step")
+
+    async def story() -> Tally:
+        reading = asyncio.create_task(client())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await reading
+            ended.append("story")
+        raise AssertionError
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(SystemExit) as left:
+            run_until_signal(story())
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert (left.value.code, ended) == (128 + signal.SIGTERM, ["client's step", "story"])
 
 
 @needs_java

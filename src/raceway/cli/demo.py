@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
@@ -53,8 +53,7 @@ def demo(
     check_java()
     if data is not None and data.is_dir() and any(data.iterdir()):
         output.misuse(f"{data} is not empty: name an empty or new folder")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    _on_end(_leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
     kept = keep or data is not None
     try:
@@ -72,6 +71,11 @@ def demo(
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_end(handler: Callable[[int, object], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def _leave(number: int, _: object) -> NoReturn:
@@ -102,7 +106,7 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     output.note(f"a bus on {', '.join(running.urls.values())}")
     began = clock()
     try:
-        tally = asyncio.run(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
+        tally = run_until_signal(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
     except TimeoutError as error:
         raise UnavailableError("the story stopped: an expected message did not arrive") from error
     seconds["story"] = clock() - began
@@ -112,6 +116,30 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
         report = read_report(folder, tally)
     seconds["all"] = clock() - began
     return Performance(tally, report, {name: round(value, 1) for name, value in seconds.items()})
+
+
+def run_until_signal(story: Coroutine[Any, Any, Tally]) -> Tally:
+    """Run the story on an event loop. A signal cancels it, as asyncio does for Ctrl-C: SystemExit raised into whatever
+    callback the loop is running would end a task for which its client, when closed, waits forever."""
+    received: list[int] = []
+
+    async def cancellable() -> Tally:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def cancel(number: int, _: object) -> None:
+            received.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+        _on_end(cancel)
+        return await story
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        _leave(received[0], None)
+    finally:
+        _on_end(_leave)
 
 
 @contextmanager
