@@ -94,6 +94,11 @@ def test_tls_doors_are_opened_with_the_certificate(tmp_path: Path) -> None:
         assert peer.ask("system.heartbeat").payload == SUCCESS
         with WebSocketPeer(f"wss://127.0.0.1:{bus.tcp_port + 9}/", context) as secure:
             assert secure.ask("system.heartbeat").payload == SUCCESS
+            for tls in (peer.socket, secure.websocket.socket):
+                assert isinstance(tls, ssl.SSLSocket)
+                assert tls.version() == "TLSv1.3"
+                assert tls.session is not None
+                assert not tls.session.has_ticket, "blocking clients in Python may hang on it"
 
 
 @pytest.mark.parametrize("door", [0, 1])

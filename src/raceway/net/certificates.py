@@ -67,6 +67,9 @@ def tls_context(listen: config.Listen) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # RFC 8996 deprecates TLS 1.0 and 1.1; RFC 9113, 9.2, requires 1.2 or newer for HTTP/2.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # No session tickets in TLS 1.3 (RFC 8446, 4.6.1, leaves it to the server). They arrive after the handshake, and a
+    # client that reads in one thread while it writes in another, as blocking clients of Python do, may then hang.
+    context.num_tickets = 0
     _load(context, listen)
     if listen.tls_client_ca:
         context.verify_mode = ssl.CERT_REQUIRED if listen.tls_client == "required" else ssl.CERT_OPTIONAL
