@@ -107,6 +107,7 @@ protos: setup ## Write the modules of the Danube messages anew from their .proto
 
 lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --output-file requirements.lock
+	@$(UV_COMPILE) --extra otel --output-file requirements-otel.lock
 	@$(UV_COMPILE) --extra spark --output-file requirements-spark.lock
 	@$(UV_COMPILE) --extra spark --extra dev --output-file requirements-dev.lock
 

@@ -59,6 +59,9 @@ SLOW = (
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/learn/quickstart.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/operate/recovery.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[README.md]",
+    # An image built from packages, a Prometheus that scrapes.
+    "tests/deploy/test_dashboards.py",
+    "tests/deploy/test_image.py",
     # A browser, and the whole manual as a site.
     "tests/end_to_end/test_console.py",
     "tests/end_to_end/test_console_guests.py",
