@@ -14,8 +14,8 @@ from raceway import client, wires
 
 # What one calls first, then what that gives.
 FIRST = (
-    "connect", "Options", "Client", "MessageStream", "MbClient", "DanubeClient", "ZbusClient", "TrackedClient",
-    "SenecaClient",
+    "connect", "Options", "Client", "MessageStream", "Receipt", "Content", "MbClient", "DanubeClient",
+    "ZbusClient", "TrackedClient", "SenecaClient",
 )  # fmt: skip
 ELSEWHERE = "See the module."
 # What the client calls on what it gives out.

@@ -22,7 +22,10 @@ ROOT = Path(__file__).parent.parent.parent
 # A comment is a part of the error that mypy must report for its line. Other lines must be accepted.
 ASYNCHRONOUS = """
 from collections.abc import Mapping
+import msgspec
 from raceway.client import AnyMessage, Delivery, Message, connect
+
+class Price(msgspec.Struct): euros: int
 
 def answer_any(message: AnyMessage) -> str: return message.text
 def answer_mb(message: Message) -> str: return message.topic
@@ -32,6 +35,18 @@ async def use(url: str) -> None:
     async with connect(url, reconnect=False) as bus, await bus.subscribe("t") as stream:
         await bus.publish("t", {"id": 7})
         text: bytes = await bus.request("t", timeout_ms=5)
+        price = await bus.request("t", Price(1), reply=Price)
+        price.euro  # "Price" has no attribute "euro"; maybe "euros"
+        (await bus.publish("t")).no_route
+        (await bus.publish("t")).norute  # "Receipt" has no attribute "norute"; maybe "no_route"
+        (await bus.publish_many("t", [])).no_route
+        async for typed in stream.typed(Price):
+            typed.value.euros
+            typed.value.dollars  # "Price" has no attribute "dollars"
+            typed.message.text
+        async with await stream.handle(answer_any, concurrency=8) as workers:
+            await workers.wait()
+        await stream.handle(answer_mb)  # arg-type
         await bus.serve("t", answer_any)
         await bus.serve("t", answer_mb)  # arg-type
         await bus.publsh("t")  # "Client" has no attribute "publsh"; maybe "publish"
@@ -43,6 +58,10 @@ async def use(url: str) -> None:
         await mb.serve("t", answer_mb, priority=2)
         await mb.publsh("t")  # "MbClient" has no attribute "publsh"; maybe "publish"
         await mb.publish(7)  # arg-type
+        (await mb.request("t", reply=Price, version="2.0.0")).euros
+        (await mb.request("t", reply=Price)).euro  # "Price" has no attribute "euro"; maybe "euros"
+        async for offer in messages.typed(Price):
+            offer.message.topic.upper()
         async for message in messages:
             message.version.upper()
     async with connect(url, wire="danube") as danube, await danube.subscribe("t", "s", type="shared") as consumer:
@@ -51,14 +70,19 @@ async def use(url: str) -> None:
         async for row in consumer:
             await consumer.ack(row)
             await consumer.ack(message)  # arg-type
+            row.decode(Price).euros
+            row.decode(Price).euro  # "Price" has no attribute "euro"; maybe "euros"
     async with connect(url, wire="zbus") as zbus, await zbus.consume("q", ["a"]) as deliveries:
         await zbus.serve("q", answer_zbus, at_once=3)
         await zbus.create_queue("q", mode="2")  # arg-type
+        (await zbus.request("q", headers={}, reply=Price)).euros
         await zbus.publish("q", broker="b")  # Unexpected keyword argument "broker"
     async with connect(url, wire="zbus+track") as tracked:
         await tracked.publish("q", broker="b")
+        (await tracked.request("q", broker="b", reply=Price)).euros
     async with connect(url, wire="seneca") as seneca:
         await seneca.act("a:1", custom=[])  # arg-type
+        (await seneca.request("a:1", reply=Price)).euros
     connect(url, wire="nats")  # call-overload
 """
 BLOCKING = re.sub(r'"(\w*Client)" has', r'"Sync\1" has', re.sub(r"\b(await|async) ", "", ASYNCHRONOUS)).replace(

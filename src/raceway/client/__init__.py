@@ -20,9 +20,10 @@ from raceway import wires
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
 from raceway.net.client.address import parse_urls
-from raceway.net.client.client import AnyMessage, Client, MessageStream, Resource
-from raceway.net.client.messages import Message
+from raceway.net.client.client import Client
+from raceway.net.client.messages import Content, Message, Published, Receipt
 from raceway.net.client.options import Options
+from raceway.net.client.streams import AnyMessage, MessageStream, Resource, TypedMessage, TypedStream, Workers
 from raceway.wires.danube.client.client import DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
 from raceway.wires.mb.client.client import MbClient
@@ -39,10 +40,13 @@ from raceway.wires.zbus.client.queue_service import QueueService
 from raceway.wires.zbus.client.tracked import TrackedClient, TrackedConsumer
 
 __all__ = [
-    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "AnyMessage", "Client", "Consumer", "DanubeClient",
+    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "AnyMessage", "Client", "Consumer", "Content",
+    "DanubeClient",
     "DanubeConsumer", "DanubeMessage", "Delivery", "FailurePolicy", "MbClient", "Message", "MessageStream", "Options",
-    "Producer", "QueueRow", "QueueService", "Resource", "SenecaClient", "SenecaHost", "SenecaService", "Service",
+    "Producer", "Published", "QueueRow", "QueueService", "Receipt", "Resource",
+    "SenecaClient", "SenecaHost", "SenecaService", "Service",
     "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer",
+    "TypedMessage", "TypedStream", "Workers",
     "ZbusClient", "connect",
 ]  # fmt: skip
 

@@ -32,7 +32,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.net.client.channel import Channel
 from raceway.net.client.client import Client
-from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import Payload, Published, Receipt, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.consumer import DanubeConsumer
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as admin_pb
@@ -72,8 +72,11 @@ class _Lane(NamedTuple):
 class Producer:
     """A producer on one topic, made by `DanubeClient.producer`. Messages to the same partition stay in order."""
 
-    def __init__(self, channel: Channel, lanes: list[_Lane], schema: tuple[int, int] | None) -> None:
+    def __init__(
+        self, channel: Channel, lanes: list[_Lane], schema: tuple[int, int] | None, reliable: bool = True
+    ) -> None:
         self._channel = channel
+        self._reliable = reliable
         self._lanes = lanes
         self._schema = schema
         self._turn = itertools.cycle(lanes)
@@ -81,15 +84,17 @@ class Producer:
 
     async def send(
         self, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
-    ) -> None:
+    ) -> Receipt:
         """Publish a message; returns when the bus has acknowledged it.
 
         Messages with the same `key` stay in order and go to one consumer at a time. `attributes` are delivered with the
         message. Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
-        await self._channel.call(SEND, self._message(payload, key, attributes), pb.MessageResponse)
+        message = self._message(payload, key, attributes)
+        await self._channel.call(SEND, message, pb.MessageResponse)
+        return Receipt(topic=message.msg_id.topic_name, stored=self._reliable)
 
-    async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+    async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
         """Publish many messages in order and return their number.
 
         They are sent in blocks; the first refusal is raised when its block is answered, and later blocks are not sent.
@@ -100,7 +105,7 @@ class Producer:
             messages = [self._message(payload, key, None).SerializeToString() for payload in part]
             await self._channel.call_many(SEND, messages)
             count += len(part)
-        return count
+        return Published(count)
 
     def _message(self, payload: Payload, key: str | None, attributes: Mapping[str, str] | None) -> pb.StreamMessage:
         lane = self._lanes[fnv1a64(key.encode()) % len(self._lanes)] if key is not None else next(self._turn)
@@ -153,11 +158,11 @@ class DanubeClient(Client):
 
     async def publish(
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
-    ) -> None:
+    ) -> Receipt:
         """Publish to a topic, which is created if it does not exist. Arguments and errors as of `Producer.send`."""
-        await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
+        return await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
 
-    async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+    async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
         """Publish many messages in order and return their number. Errors as of `Producer.send_many`."""
         return await (await self._usual_producer(topic)).send_many(payloads, key=key)
 
@@ -189,7 +194,7 @@ class DanubeClient(Client):
         for number, partition in enumerate(names):
             own = name if names == [base] else f"{name}-{number}"
             lanes.append(await self._create(partition, own, reliable, subject))
-        return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None)
+        return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None, reliable)
 
     async def _partitions(self, topic: str) -> list[str]:
         """Names of the partitions; the topic's own name if it has none, and an empty list if it does not exist."""
