@@ -14,6 +14,7 @@ import pytest
 
 from raceway import client
 from raceway.client import sync
+from raceway.client.http import SCHEMES
 from raceway.errors import ConfigError, UnsupportedError
 from raceway.wires import schemes
 
@@ -24,6 +25,8 @@ ASYNCHRONOUS = """
 from collections.abc import Mapping
 import msgspec
 from raceway.client import AnyMessage, Delivery, Message, connect
+
+from raceway.client.app import App
 
 class Price(msgspec.Struct): euros: int
 
@@ -47,6 +50,11 @@ async def use(url: str) -> None:
         async with await stream.handle(answer_any, concurrency=8) as workers:
             await workers.wait()
         await stream.handle(answer_mb)  # arg-type
+        await bus.consume("t", name="n", start=5, in_flight=3)
+        await bus.consume("t", inflight=3)  # Unexpected keyword argument "inflight"
+        (await bus.schemas.register("s", Price)).version
+        await bus.schemas.bind("t", "s", policy="enforced")  # arg-type
+        await bus.schemas.regster("s", Price)  # has no attribute "regster"; maybe "register"
         await bus.serve("t", answer_any)
         await bus.serve("t", answer_mb)  # arg-type
         await bus.publsh("t")  # "Client" has no attribute "publsh"; maybe "publish"
@@ -83,9 +91,25 @@ async def use(url: str) -> None:
     async with connect(url, wire="seneca") as seneca:
         await seneca.act("a:1", custom=[])  # arg-type
         (await seneca.request("a:1", reply=Price)).euros
+    async with connect(url, wire="http") as http:
+        (await http.publish("t", key="k", headers={"x-a": "b"})).offset
+        (await http.request("t", reply=Price, headers={})).euros
+        await http.publsh("t")  # "HttpClient" has no attribute "publsh"; maybe "publish"
     connect(url, wire="nats")  # call-overload
+
+app = App("mb://x")
+
+@app.consume("t", concurrency=8)
+async def bill(price: Price) -> None: await app.bus.publsh("t")  # "Client" has no attribute "publsh"; maybe "publish"
+
+@app.consume("t", concurency=8)  # Unexpected keyword argument "concurency"
+def log(price: Price) -> None: ...
+
+@app.srve("t")  # "App" has no attribute "srve"
+def answer(price: Price) -> Price: return price
 """
-BLOCKING = re.sub(r'"(\w*Client)" has', r'"Sync\1" has', re.sub(r"\b(await|async) ", "", ASYNCHRONOUS)).replace(
+CALLS, _, _ = ASYNCHRONOUS.partition("\napp = App")
+BLOCKING = re.sub(r'"(\w*Client)" has', r'"Sync\1" has', re.sub(r"\b(await|async) ", "", CALLS)).replace(
     "import AnyMessage, Delivery, Message, connect",
     "import AnyMessage, Delivery, Message\nfrom raceway.client.sync import connect",
 )
@@ -111,8 +135,12 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
 
 CLASSES: dict[str, type[client.Client]] = {
     "mb": client.MbClient, "danube": client.DanubeClient, "zbus": client.ZbusClient,
-    "zbus+track": client.TrackedClient, "seneca": client.SenecaClient,
+    "zbus+track": client.TrackedClient, "seneca": client.SenecaClient, "http": client.HttpClient,
 }  # fmt: skip
+
+
+# Scheme of a URL to what `connect(wire=…)` calls its clients.
+NAMES = {scheme: found.name for scheme, found in schemes().items()} | dict.fromkeys(SCHEMES, "http")
 
 
 @pytest.mark.parametrize(("form", "program"), [("asynchronous", ASYNCHRONOUS), ("blocking", BLOCKING)])
@@ -127,8 +155,8 @@ def test_mypy_finds_every_mistake_and_no_other(reported: dict[str, dict[int, str
 @pytest.mark.parametrize("wire", sorted(CLASSES))
 def test_wire_must_be_that_of_the_url(wire: str) -> None:
     connect: Any = client.connect
-    for scheme, found in schemes().items():
-        if found.name == wire:
+    for scheme, name in NAMES.items():
+        if name == wire:
             assert type(connect(f"{scheme}://127.0.0.1:1", wire=wire)) is CLASSES[wire]
         else:
             with pytest.raises(ConfigError, match="wire: is"):
@@ -152,18 +180,19 @@ def test_blocking_form_has_every_method(made: type[client.Client]) -> None:
 @pytest.mark.parametrize(
     ("wire", "missing"),
     [
-        ("mb", {"consume"}),
-        ("danube", {"consume", "request", "serve"}),
+        ("mb", set()),
+        ("danube", {"request", "serve"}),
         ("zbus", {"subscribe"}),
         ("zbus+track", {"subscribe"}),
         ("seneca", {"subscribe", "consume", "serve"}),
+        ("http", {"subscribe", "consume", "serve"}),
     ],
 )
 def test_methods_that_a_wire_lacks_are_refused(wire: str, missing: set[str]) -> None:
     made = CLASSES[wire]
     inherited = {name for name in public_methods(client.Client) if name not in vars(made)} - {"wrap_handler"}
     assert inherited == missing
-    bus = next(client.connect(f"{scheme}://127.0.0.1:1") for scheme, found in schemes().items() if found.name == wire)
+    bus = next(client.connect(f"{scheme}://127.0.0.1:1") for scheme, name in NAMES.items() if name == wire)
     for name in missing:
         call = getattr(bus, name)
         with pytest.raises(UnsupportedError, match=f"{made.__name__} has no {name}: "):

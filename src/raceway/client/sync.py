@@ -19,8 +19,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from raceway import client
+from raceway.client.http import HttpClient
 from raceway.net.client.client import Client
 from raceway.net.client.messages import Message, Payload
+from raceway.net.client.schemas import ClientSchemas
 from raceway.net.client.streams import AnyMessage, MessageStream, Resource, TypedMessage, Workers
 from raceway.wires.danube.client.client import DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
@@ -49,6 +51,8 @@ def connect(url: str, *, wire: Literal["zbus"], **options: Any) -> SyncZbusClien
 def connect(url: str, *, wire: Literal["zbus+track"], **options: Any) -> SyncTrackedClient: ...
 @overload
 def connect(url: str, *, wire: Literal["seneca"], **options: Any) -> SyncSenecaClient: ...
+@overload
+def connect(url: str, *, wire: Literal["http"], **options: Any) -> SyncHttpClient: ...
 @overload
 def connect(url: str, *, wire: None = None, **options: Any) -> SyncClient: ...
 def connect(url: str, **options: Any) -> SyncClient:
@@ -184,6 +188,18 @@ class SyncWorkers(SyncResource):
     close = Blocking(Workers.close).method
 
 
+class SyncClientSchemas:
+    """Blocking `ClientSchemas`."""
+
+    def __init__(self, wrapped: ClientSchemas, run: Run) -> None:
+        self._wrapped, self._run = wrapped, run
+
+    register = Blocking(ClientSchemas.register).method
+    check = Blocking(ClientSchemas.check).method
+    fetch = Blocking(ClientSchemas.fetch).method
+    bind = Blocking(ClientSchemas.bind).method
+
+
 class SyncProducer:
     """A blocking `Producer`."""
 
@@ -255,6 +271,11 @@ class SyncClient(SyncResource):
     consume = Opening(Client.consume, SyncMessageStream[AnyMessage]).method
     serve = Opening(Client.serve, SyncServing).method
 
+    @property
+    def schemas(self) -> SyncClientSchemas:
+        """The schema registry of the bus."""
+        return SyncClientSchemas(self._wrapped.schemas, self._run)
+
     @overload
     def request(self, topic: str, payload: Payload = b"", /, *, timeout_ms: int | None = None) -> bytes: ...
     @overload
@@ -268,6 +289,7 @@ class SyncMbClient(SyncClient):
     """A blocking `MbClient`."""
 
     publish = Blocking(MbClient.publish).method
+    consume = Opening(MbClient.consume, SyncSubscription).method
     publish_many = Blocking(MbClient.publish_many).method
     subscribe = Opening(MbClient.subscribe, SyncSubscription).method
     serve = Opening(MbClient.serve, SyncServing).method
@@ -303,6 +325,7 @@ class SyncDanubeClient(SyncClient):
     """A blocking `DanubeClient`."""
 
     publish = Blocking(DanubeClient.publish).method
+    consume = Opening(DanubeClient.consume, SyncDanubeConsumer).method
     publish_many = Blocking(DanubeClient.publish_many).method
     producer = Opening(DanubeClient.producer, SyncProducer).method
     subscribe = Opening(DanubeClient.subscribe, SyncDanubeConsumer).method
@@ -409,10 +432,41 @@ class SyncSenecaClient(SyncClient):
         return self._run(self._wrapped.request(*args, **kwargs))
 
 
+class SyncHttpClient(SyncClient):
+    """A blocking `HttpClient`."""
+
+    publish = Blocking(HttpClient.publish).method
+    publish_many = Blocking(HttpClient.publish_many).method
+
+    @overload
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes: ...
+    @overload
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T: ...
+    @functools.wraps(HttpClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
+
+
 FORMS: dict[type[Client], Callable[[Any], SyncClient]] = {
     MbClient: SyncMbClient,
     DanubeClient: SyncDanubeClient,
     ZbusClient: SyncZbusClient,
     TrackedClient: SyncTrackedClient,
     SenecaClient: SyncSenecaClient,
+    HttpClient: SyncHttpClient,
 }

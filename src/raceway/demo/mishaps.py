@@ -65,7 +65,7 @@ class Mishaps:
 
     async def _announce_badly(self) -> None:
         """Publish invalid announcements on every wire; each refusal is also a row of `raceway.rejected`."""
-        ways: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+        ways: dict[str, Callable[[dict[str, Any]], Awaitable[object]]] = {
             "mb": lambda bad: self._terminal.kiosk.publish(BOARDING, bad),
             "danube": lambda bad: self._airside.announce(0, bad),
             "zbus": lambda bad: self._belts.clerk.publish(BOARDING, bad),

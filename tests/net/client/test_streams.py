@@ -173,6 +173,28 @@ def test_error_of_the_stream_is_raised_to_who_waits() -> None:
     run(scene)
 
 
+def test_who_waits_may_be_cancelled_without_harm_to_handlers() -> None:
+    async def scene() -> None:
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            began.set()
+            await go.wait()
+
+        stream = Filled(b"1")
+        workers = await stream.handle(handle)
+        await began.wait()
+        waiting = asyncio.create_task(workers.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        await workers.close()
+        assert stream.settled == [(b"1", "")]
+
+    run(scene)
+
+
 def test_concurrency_is_at_least_one() -> None:
     async def scene() -> None:
         with pytest.raises(ConfigError, match="concurrency: is 0 and must be at least 1"):

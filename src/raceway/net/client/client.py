@@ -6,9 +6,12 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, overload
 
-from raceway.errors import UnsupportedError
+from raceway.errors import ConfigError, UnsupportedError
 from raceway.net.client.address import Address
+from raceway.net.client.console import ConsoleCalls
 from raceway.net.client.messages import Payload, Published, Receipt
+from raceway.net.client.options import Options
+from raceway.net.client.schemas import ClientSchemas
 from raceway.net.client.streams import AnyMessage, MessageStream, Resource
 
 T = TypeVar("T")
@@ -22,6 +25,7 @@ class Client(Resource):
     """
 
     address: Address
+    _options: Options
 
     # Method to the one that this client has instead.
     _instead: ClassVar[Mapping[str, str]] = {}
@@ -51,8 +55,16 @@ class Client(Resource):
         """Receive the messages of a topic. MB; Danube, where a subscription has a name: use `wire="danube"`."""
         self._refuse("subscribe")
 
-    async def consume(self, queue: str, /) -> MessageStream[AnyMessage]:
-        """Take messages from a queue; each goes to one of its consumers. zbus."""
+    async def consume(
+        self, topic: str, /, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> MessageStream[AnyMessage]:
+        """Take messages of a topic, as the wire has it. MB: those published from now on. Danube: those of the shared,
+        durable subscription `name` (default: `Options.name`). zbus: those of a queue, each for one of its consumers.
+
+        `start`: where a new subscription or queue begins: `first`, `last`, an offset, or a time such as
+        2026-01-31T12:00:00Z. `in_flight`: largest number of unacknowledged messages. Raises ConfigError for what the
+        wire cannot express, RemoteError, ConnectionLostError.
+        """
         self._refuse("consume")
 
     @overload
@@ -74,6 +86,17 @@ class Client(Resource):
     async def serve(self, topic: str, handler: Callable[[AnyMessage], Payload | Awaitable[Payload]], /) -> Resource:
         """Answer requests with what `handler` returns, until the result is closed. MB, zbus."""
         self._refuse("serve")
+
+    @property
+    def schemas(self) -> ClientSchemas:
+        """The schema registry of the bus."""
+        return ClientSchemas(ConsoleCalls(self.address, self._options))
+
+    def _refuse_options(self, reason: str, **given: object) -> None:
+        """Raise ConfigError for the first option that has a value."""
+        for key, value in given.items():
+            if value:
+                raise ConfigError(key, f"is {value!r}, but {reason}")
 
     def _refuse(self, method: str) -> NoReturn:
         raise UnsupportedError(type(self).__name__, method, self._instead.get(method, ""))

@@ -163,9 +163,11 @@ class Workers(Resource):
 
     async def wait(self) -> None:
         """Wait until the stream has ended and its last message is settled. Raises the error that ended the stream."""
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(result, RacewayError):
-                raise result
+        # Not `gather`: when the caller is cancelled, handlers must go on.
+        await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
 
     async def close(self, drain_s: float = DRAIN_S) -> None:
         """Take no more messages, wait up to `drain_s` for running handlers, and close the stream. Idempotent."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 from weakref import WeakSet
 
 import msgspec
@@ -126,10 +126,9 @@ class Producer:
 class DanubeClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
 
-    _instead: ClassVar = {"consume": "subscribe(topic, subscription)"}
-
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
+        self._options = options
         self._channel = Channel(address, options)
         self._producers: dict[str, Producer] = {}
         self._requests = itertools.count(1)
@@ -171,11 +170,11 @@ class DanubeClient(Client):
         producer = self._producers.get(topic)
         if producer is None:
             try:
-                producer = await self.producer(topic, NAME)
+                producer = await self.producer(topic, self._options.name or NAME)
             except RemoteError as error:
                 if error.reported != "FAILED_PRECONDITION":
                     raise
-                producer = await self.producer(topic, NAME, reliable=False)
+                producer = await self.producer(topic, self._options.name or NAME, reliable=False)
             self._producers[topic] = producer
         return producer
 
@@ -231,7 +230,8 @@ class DanubeClient(Client):
     ) -> DanubeConsumer:
         """Consume from a subscription on all partitions of a topic. The subscription is created if it does not exist.
 
-        `type`: exclusive, shared, failover or key_shared. `name`: that of the consumer (default: a random one).
+        `type`: exclusive, shared, failover or key_shared. `name`: that of the consumer (default: a random one, which
+        begins with `Options.name`).
         `filters`: globs over keys, for key_shared. `in_flight`: largest number of unacknowledged messages of this
         consumer; by default the bus adapts it to the acknowledgements. `start`: where a new subscription begins:
         `first`, `last`, an offset, or a time such as 2026-01-31T12:00:00Z. `create_topic`: create a missing topic
@@ -241,15 +241,16 @@ class DanubeClient(Client):
         ConnectionLostError.
         """
         if not subscription:
-            raise ConfigError("subscription", "is missing: a Danube subscription has a name")
+            raise ConfigError("subscription", "is missing: a Danube subscription has a name, or that of its client")
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
         base = wire_name(topic)
         names = await self._partitions(base)
         if not names and not create_topic:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
+        random_name = f"{self._options.name or 'raceway'}-{fresh_ids(1)[0].decode()[:8]}"
         wanted = pb.ConsumerRequest(
-            consumer_name=name or f"raceway-{fresh_ids(1)[0].decode()[:8]}", subscription=subscription,
+            consumer_name=name or random_name, subscription=subscription,
             subscription_type=SUBSCRIPTION_TYPES.index(type),  # type: ignore[arg-type]  # enums are numbers
             key_filters=filters, in_flight=in_flight, start=str(start), create_topic=create_topic,
         )  # fmt: skip
@@ -261,6 +262,19 @@ class DanubeClient(Client):
             await consumer.close()
             raise
         return consumer
+
+    async def consume(
+        self, topic: str, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> DanubeConsumer:
+        """Consume from the shared, durable subscription `name` (default: `Options.name`) of a topic, which is created
+        if it does not exist.
+
+        Further arguments and errors as of `subscribe`.
+        """
+        subscription = name or self._options.name
+        return await self.subscribe(
+            topic, subscription, type="shared", in_flight=in_flight, start=start, create_topic=True
+        )
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
         """Delete a subscription that has no consumers. Until then it keeps messages for its consumers indefinitely.

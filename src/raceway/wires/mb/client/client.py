@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.model.envelope import encode_json
@@ -59,14 +59,14 @@ TICK_S = 0.25
 # Publishes of `publish_many` that are written together; two such blocks may be unacknowledged.
 BLOCK = 4096
 REMEMBERED_ROUTES = 10_000
+# Of a client that was given a name only: the bus wants both.
+DESCRIPTION = "raceway.client"
 
 log = logging.getLogger("raceway.client")
 
 
 class MbClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
-
-    _instead: ClassVar = {"consume": "subscribe(pattern)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -92,6 +92,8 @@ class MbClient(Client):
         """Connect. Raises ConnectionLostError if the bus is unreachable."""
         await self._keeper.open()
         self._tick()
+        if self._options.name:
+            await self.register(self._options.name, DESCRIPTION)
         return self
 
     async def close(self) -> None:
@@ -212,6 +214,17 @@ class MbClient(Client):
             self._forget(subscription)
             raise
         return subscription
+
+    async def consume(
+        self, pattern: str, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> Subscription:
+        """Subscribe like `subscribe`: an MB subscription is live, so it has no name, start or acknowledgements.
+
+        Raises ConfigError if one of them is given, and otherwise as `subscribe`.
+        """
+        begins = "" if start == "last" else start
+        self._refuse_options("MB subscriptions are live: use danube://", name=name, start=begins, in_flight=in_flight)
+        return await self.subscribe(pattern)
 
     async def serve(self, pattern: str, handler: Handler, *, priority: float = 0) -> Serving:
         """Answer requests whose topic matches. If several services of this client match, the one with the highest

@@ -195,12 +195,25 @@ class ZbusClient(Client):
 
     # ---- consuming --------------------------------------------------------------------------------------------------
 
-    async def consume(self, queue: str, topics: Iterable[str] = ()) -> Consumer:
+    async def consume(
+        self,
+        queue: str,
+        topics: Iterable[str] = (),
+        *,
+        name: str = "",
+        start: str | int = "last",
+        in_flight: int | None = None,
+    ) -> Consumer:
         """Return a consumer of a queue, which has its own connection and takes one message at a time.
 
-        `topics` are for a publish/subscribe queue (`*`: all); messages published from now on are received. Raises
-        RemoteError, ConnectionLostError.
+        `topics` are for a publish/subscribe queue (`*`: all); messages published from now on are received. `start`: a
+        queue that does not exist is created there, as by `create_queue`; by default it must exist. Raises RemoteError,
+        ConnectionLostError, ConfigError for `name` and `in_flight`, which zbus does not have.
         """
+        self._refuse_options("a zbus queue is shared by all its consumers", name=name)
+        self._refuse_options("a zbus consumer takes one message at a time", in_flight=in_flight)
+        if start != "last":
+            await self.create_queue(queue, start=start)
         consumer = Consumer(self.address, self._options, queue, tuple(topics))
         await consumer.open(armed=bool(consumer.topics))
         self._users.add(consumer)

@@ -223,8 +223,21 @@ class TrackedClient(Client):
         client = await self._first_reachable([broker] if broker else _by_load(served or found))
         return await client.request(queue, payload, reply=reply, timeout_ms=timeout_ms, headers=headers)
 
-    async def consume(self, queue: str, topics: Iterable[str] = (), *, broker: str | None = None) -> TrackedConsumer:
+    async def consume(
+        self,
+        queue: str,
+        topics: Iterable[str] = (),
+        *,
+        name: str = "",
+        start: str | int = "last",
+        in_flight: int | None = None,
+        broker: str | None = None,
+    ) -> TrackedConsumer:
         """Consume like `ZbusClient.consume`. Raises RemoteError (404) if no broker has the queue."""
+        self._refuse_options("a zbus queue is shared by all its consumers", name=name)
+        self._refuse_options("a zbus consumer takes one message at a time", in_flight=in_flight)
+        if start != "last":
+            await self.create_queue(queue, start=start, broker=broker)
         consumer = TrackedConsumer(self, queue, tuple(topics), broker)
         if consumer.topics:
             await consumer.join()
