@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from raceway.client import Receipt
 from raceway.demo.danube import BOARDING, Airside
 from raceway.demo.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
 from raceway.demo.seneca import Counter, pattern
@@ -109,11 +110,12 @@ class Mishaps:
 
     async def _told(self, wire: str, what: str, call: Awaitable[Any]) -> None:
         try:
-            await call
+            result = await call
         except RacewayError as error:
-            self._tally.mishaps.append((wire, what, str(error)))
+            said = str(error)
         else:
-            self._tally.mishaps.append((wire, what, "accepted"))
+            said = "accepted, no route" if isinstance(result, Receipt) and result.no_route else "accepted"
+        self._tally.mishaps.append((wire, what, said))
         self._advance(1)
 
 
