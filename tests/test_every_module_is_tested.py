@@ -28,6 +28,7 @@ ELSEWHERE = {
     "broker/subscriptions/test_table.py": "broker/subscriptions/settings model/intents/subscriptions",
     "config/test_reading.py": "config/sections wires/danube/settings wires/mb/settings",
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
+    "net/client/test_schemas.py": "net/client/console",
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",
     "pipeline/test_jobs.py": "pipeline/resetting",

@@ -76,6 +76,42 @@ def test_seneca_service_prints_an_answer_and_a_refusal(server: Server) -> None:
     ]
 
 
+def test_durable_consumer_prints_what_it_handled(server: Server) -> None:
+    assert run("durable_consumer.py", f"danube://127.0.0.1:{server.port('danube')}").splitlines() == [
+        "stored: True",
+        "weighed: [17, 18, 19]",
+    ]
+
+
+def test_typed_requests_prints_a_seat_and_the_wrong_field(server: Server) -> None:
+    assert run("typed_requests.py", f"mb://127.0.0.1:{server.port('tcp')}").splitlines() == [
+        "seat: 7A",
+        "refused: MALFORMED_MESSAGE: payload is not of type Wish: $.window: Expected `bool`, got `str`",
+        "nobody listens: True",
+    ]
+
+
+def test_app_with_schemas_prints_what_its_handlers_did(server: Server) -> None:
+    urls = f"mb://127.0.0.1:{server.port('tcp')}", f"http://127.0.0.1:{server.port('console')}"
+    assert run("app_with_schemas.py", *urls).splitlines() == ["fee: 60", "checked in: Ada", "refused: INVALID_REQUEST"]
+
+
+def test_schema_versions_prints_what_may_follow(server: Server) -> None:
+    urls = f"mb://127.0.0.1:{server.port('tcp')}", f"http://127.0.0.1:{server.port('console')}"
+    assert run("schema_versions.py", *urls).splitlines() == [
+        "version 1",
+        "a field with a default: True",
+        "another field instead: False",
+        "version 2",
+        "gates.changed must match gates",
+        "latest: 2",
+    ]
+
+
+def test_testing_without_a_server_needs_none() -> None:
+    assert run("testing_without_a_server.py") == "passed\n"
+
+
 def test_no_example_is_forgotten() -> None:
     here = Path(__file__).read_text("utf-8")
     assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}"' not in here] == []

@@ -46,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": VOCABULARY | {"config", "journal", "schema", "broker", "net", "web", "telemetry"} | RECORDS
     | {"wires.server"}
     | {"pipeline.spark"},  # asked whether Java and PySpark are there
+    "testing": {"errors", "server.embedded"},
     # The demo is a command: it prints as commands do.
     "demo": VOCABULARY | {"config", "journal", "client", "server", "pipeline", "cli.bus", "cli.output", "cli.trace"},
 }  # fmt: skip

@@ -10,24 +10,27 @@ from typing import Any
 import msgspec
 
 from docs.generate.markdown import page, paragraphs, table
-from raceway import client, wires
+from raceway import client, testing, wires
+from raceway.client import app
+from raceway.client.http import SCHEMES as HTTP
 
 # What one calls first, then what that gives.
 FIRST = (
-    "connect", "Options", "Client", "MessageStream", "MbClient", "DanubeClient", "ZbusClient", "TrackedClient",
-    "SenecaClient",
+    "connect", "Options", "Client", "MessageStream", "Receipt", "Content", "MbClient", "DanubeClient",
+    "ZbusClient", "TrackedClient", "SenecaClient", "HttpClient",
 )  # fmt: skip
+PROGRAMS = ("App", "Router", "memory_bus", "MemoryBus")
 ELSEWHERE = "See the module."
 # What the client calls on what it gives out.
-OF_THE_CLIENT = {"put", "end", "join", "maybe_action"}
+OF_THE_CLIENT = {"put", "end", "join", "maybe_action", "parent_id", "settle"}
 
 
 def client_page() -> str:
     names = [*FIRST, *(name for name in client.__all__ if name not in FIRST)]
     lines = [
-        "`raceway.client` has clients of all four wires, with asyncio; `raceway.client.sync` has the same without:",
-        "every verb below blocks there instead of being awaited, and handlers run in threads. Both begin with",
-        "`connect`, whose URL chooses the wire:",
+        "`raceway.client` has clients of all four wires and of HTTP, with asyncio; `raceway.client.sync` has the same",
+        "without: every verb below blocks there instead of being awaited, and handlers run in threads. Both begin",
+        "with `connect`, whose URL chooses the wire:",
         "",
         *table(["URL", "default port", "`wire`", "client"], _schemes()),
         "`connect(url)` returns a [Client](#client), with the methods that all wires have in common. With `wire=`",
@@ -45,11 +48,19 @@ def client_page() -> str:
         found = getattr(client, name)
         if inspect.isclass(found) or inspect.isfunction(found):
             lines += _one(name, found)
+    for module, title in ((app, "Programs of handlers"), (testing, "Tests without a server")):
+        lines += [f"## {title}: `{module.__name__}`", "", paragraphs(inspect.getdoc(module) or ""), ""]
+        for name, found in vars(module).items():
+            if not name.startswith("_") and getattr(found, "__module__", "") == module.__name__ and name in PROGRAMS:
+                lines += _one(name, found)
     return page("Python clients", *lines)
 
 
 def _schemes() -> list[tuple[str, str, str, str]]:
-    return [
+    over_http = [
+        (f"`{scheme}://HOST[:PORT]`", str(port), "`http`", _link("HttpClient")) for scheme, port in HTTP.items()
+    ]
+    return over_http + [
         (f"`{scheme}://HOST[:PORT]`", str(found.default_port), f"`{found.name}`", _link(found.client.partition(":")[2]))
         for scheme, found in wires.schemes().items()
     ]
@@ -119,6 +130,7 @@ def _signature(function: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         star = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        shown_default = getattr(parameter.default, "__name__", None) or repr(parameter.default)
+        default = "" if parameter.default is parameter.empty else f" = {shown_default}"
         shown.append(f"{star}{name}: {parameter.annotation}{default}")
     return f"({', '.join(shown)}) -> {signature.return_annotation}"

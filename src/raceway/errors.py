@@ -3,6 +3,7 @@
     RacewayError                  code, retriable; details are attributes; the text is made in __str__
     ├── PeerError                 invalid requests of a peer, and protocol errors
     │   ├── MalformedError          bytes that break the rules of a wire
+    │   ├── PayloadTypeError        a payload that is not of the type a program expects
     │   ├── NameInvalidError        invalid name of a topic or pattern
     │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
     │   ├── NameTakenError          differs from an existing name only in case
@@ -125,6 +126,15 @@ class PeerError(RacewayError, code="invalid"):
 class MalformedError(FactsError, PeerError, code="malformed"):
     """Bytes that break the rules of the wire; `reason` is the whole text."""
 
+    reason: str
+
+
+class PayloadTypeError(FactsError, PeerError, code="payload_type"):
+    """A payload that is not of type `kind`: at `path`, such as `$.items[0].price`, because of `reason`."""
+
+    sentence = "payload is not of type {kind}: {path}: {reason}"
+    kind: str
+    path: str
     reason: str
 
 

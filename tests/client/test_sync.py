@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
 import pytest
 
-from raceway.client import Message
+from raceway.client import Message, Receipt
 from raceway.client.sync import SyncMbClient, connect
-from raceway.errors import ConnectionLostError, RemoteError
+from raceway.errors import ConnectionLostError, PayloadTypeError, RemoteError
 from tests.rigs.ports import free_port_base
-from tests.rigs.server import running_server
+from tests.rigs.server import running_server, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,47 @@ def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncMbClient, url: 
         header = next(message["header"] for message in received if message["header"]["topic"] == "sync.chained")
         assert "parentRequestId" in header
     assert threading.current_thread() not in threads
+
+
+class Offer(msgspec.Struct):
+    fruit: str
+    euros: int
+
+
+def test_types_on_both_sides(bus: SyncMbClient) -> None:
+    with bus.subscribe("sync.offers") as offers:
+        assert bus.publish("sync.offers", Offer("apple", 3)) == Receipt(topic="sync.offers", no_route=False)
+        offer = offers.typed(Offer).get(5)
+        assert offer is not None
+        assert offer.value == Offer("apple", 3)
+    assert bus.publish("sync.offers", Offer("apple", 3)).no_route
+    with bus.serve("sync.price", lambda message: Offer(message.text, 4)):
+        assert bus.request("sync.price", "plum", reply=Offer) == Offer("plum", 4)
+        with pytest.raises(PayloadTypeError, match="not of type int"):
+            bus.request("sync.price", "plum", reply=int)
+
+
+def test_service_that_gets_another_type_says_which_field(bus: SyncMbClient) -> None:
+    with bus.serve("sync.typed", lambda message: message.decode(Offer).euros):
+        assert bus.request("sync.typed", Offer("plum", 4), reply=int) == 4
+        with pytest.raises(RemoteError) as caught:
+            bus.request("sync.typed", {"fruit": "plum", "euros": "4"})
+    assert (caught.value.reported, caught.value.details) == ("MALFORMED_MESSAGE", {"path": "$.euros"})
+
+
+def test_handlers_of_a_stream_run_in_threads(bus: SyncMbClient) -> None:
+    seen: list[bytes] = []
+    barrier = threading.Barrier(2)
+
+    def handle(message: Message) -> None:
+        barrier.wait(10)  # both are here at the same time, or it breaks
+        seen.append(message.payload)
+
+    with bus.subscribe("sync.work").handle(handle, concurrency=2) as workers:
+        assert bus.publish_many("sync.work", [b"1", b"2"]) == 2
+        wait_until(lambda: len(seen) == 2)
+    workers.wait()
+    assert sorted(seen) == [b"1", b"2"]
 
 
 def test_the_bus_tells_about_itself(bus: SyncMbClient) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from raceway import client
 from raceway.client import sync
+from raceway.client.http import SCHEMES
 from raceway.errors import ConfigError, UnsupportedError
 from raceway.wires import schemes
 
@@ -22,7 +23,12 @@ ROOT = Path(__file__).parent.parent.parent
 # A comment is a part of the error that mypy must report for its line. Other lines must be accepted.
 ASYNCHRONOUS = """
 from collections.abc import Mapping
+import msgspec
 from raceway.client import AnyMessage, Delivery, Message, connect
+
+from raceway.client.app import App
+
+class Price(msgspec.Struct): euros: int
 
 def answer_any(message: AnyMessage) -> str: return message.text
 def answer_mb(message: Message) -> str: return message.topic
@@ -32,6 +38,23 @@ async def use(url: str) -> None:
     async with connect(url, reconnect=False) as bus, await bus.subscribe("t") as stream:
         await bus.publish("t", {"id": 7})
         text: bytes = await bus.request("t", timeout_ms=5)
+        price = await bus.request("t", Price(1), reply=Price)
+        price.euro  # "Price" has no attribute "euro"; maybe "euros"
+        (await bus.publish("t")).no_route
+        (await bus.publish("t")).norute  # "Receipt" has no attribute "norute"; maybe "no_route"
+        (await bus.publish_many("t", [])).no_route
+        async for typed in stream.typed(Price):
+            typed.value.euros
+            typed.value.dollars  # "Price" has no attribute "dollars"
+            typed.message.text
+        async with await stream.handle(answer_any, concurrency=8) as workers:
+            await workers.wait()
+        await stream.handle(answer_mb)  # arg-type
+        await bus.consume("t", name="n", start=5, in_flight=3)
+        await bus.consume("t", inflight=3)  # Unexpected keyword argument "inflight"
+        (await bus.schemas.register("s", Price)).version
+        await bus.schemas.bind("t", "s", policy="enforced")  # arg-type
+        await bus.schemas.regster("s", Price)  # has no attribute "regster"; maybe "register"
         await bus.serve("t", answer_any)
         await bus.serve("t", answer_mb)  # arg-type
         await bus.publsh("t")  # "Client" has no attribute "publsh"; maybe "publish"
@@ -43,6 +66,10 @@ async def use(url: str) -> None:
         await mb.serve("t", answer_mb, priority=2)
         await mb.publsh("t")  # "MbClient" has no attribute "publsh"; maybe "publish"
         await mb.publish(7)  # arg-type
+        (await mb.request("t", reply=Price, version="2.0.0")).euros
+        (await mb.request("t", reply=Price)).euro  # "Price" has no attribute "euro"; maybe "euros"
+        async for offer in messages.typed(Price):
+            offer.message.topic.upper()
         async for message in messages:
             message.version.upper()
     async with connect(url, wire="danube") as danube, await danube.subscribe("t", "s", type="shared") as consumer:
@@ -51,17 +78,38 @@ async def use(url: str) -> None:
         async for row in consumer:
             await consumer.ack(row)
             await consumer.ack(message)  # arg-type
+            row.decode(Price).euros
+            row.decode(Price).euro  # "Price" has no attribute "euro"; maybe "euros"
     async with connect(url, wire="zbus") as zbus, await zbus.consume("q", ["a"]) as deliveries:
         await zbus.serve("q", answer_zbus, at_once=3)
         await zbus.create_queue("q", mode="2")  # arg-type
+        (await zbus.request("q", headers={}, reply=Price)).euros
         await zbus.publish("q", broker="b")  # Unexpected keyword argument "broker"
     async with connect(url, wire="zbus+track") as tracked:
         await tracked.publish("q", broker="b")
+        (await tracked.request("q", broker="b", reply=Price)).euros
     async with connect(url, wire="seneca") as seneca:
         await seneca.act("a:1", custom=[])  # arg-type
+        (await seneca.request("a:1", reply=Price)).euros
+    async with connect(url, wire="http") as http:
+        (await http.publish("t", key="k", headers={"x-a": "b"})).offset
+        (await http.request("t", reply=Price, headers={})).euros
+        await http.publsh("t")  # "HttpClient" has no attribute "publsh"; maybe "publish"
     connect(url, wire="nats")  # call-overload
+
+app = App("mb://x")
+
+@app.consume("t", concurrency=8)
+async def bill(price: Price) -> None: await app.bus.publsh("t")  # "Client" has no attribute "publsh"; maybe "publish"
+
+@app.consume("t", concurency=8)  # Unexpected keyword argument "concurency"
+def log(price: Price) -> None: ...
+
+@app.srve("t")  # "App" has no attribute "srve"
+def answer(price: Price) -> Price: return price
 """
-BLOCKING = re.sub(r'"(\w*Client)" has', r'"Sync\1" has', re.sub(r"\b(await|async) ", "", ASYNCHRONOUS)).replace(
+CALLS, _, _ = ASYNCHRONOUS.partition("\napp = App")
+BLOCKING = re.sub(r'"(\w*Client)" has', r'"Sync\1" has', re.sub(r"\b(await|async) ", "", CALLS)).replace(
     "import AnyMessage, Delivery, Message, connect",
     "import AnyMessage, Delivery, Message\nfrom raceway.client.sync import connect",
 )
@@ -87,8 +135,12 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
 
 CLASSES: dict[str, type[client.Client]] = {
     "mb": client.MbClient, "danube": client.DanubeClient, "zbus": client.ZbusClient,
-    "zbus+track": client.TrackedClient, "seneca": client.SenecaClient,
+    "zbus+track": client.TrackedClient, "seneca": client.SenecaClient, "http": client.HttpClient,
 }  # fmt: skip
+
+
+# Scheme of a URL to what `connect(wire=…)` calls its clients.
+NAMES = {scheme: found.name for scheme, found in schemes().items()} | dict.fromkeys(SCHEMES, "http")
 
 
 @pytest.mark.parametrize(("form", "program"), [("asynchronous", ASYNCHRONOUS), ("blocking", BLOCKING)])
@@ -103,8 +155,8 @@ def test_mypy_finds_every_mistake_and_no_other(reported: dict[str, dict[int, str
 @pytest.mark.parametrize("wire", sorted(CLASSES))
 def test_wire_must_be_that_of_the_url(wire: str) -> None:
     connect: Any = client.connect
-    for scheme, found in schemes().items():
-        if found.name == wire:
+    for scheme, name in NAMES.items():
+        if name == wire:
             assert type(connect(f"{scheme}://127.0.0.1:1", wire=wire)) is CLASSES[wire]
         else:
             with pytest.raises(ConfigError, match="wire: is"):
@@ -128,18 +180,19 @@ def test_blocking_form_has_every_method(made: type[client.Client]) -> None:
 @pytest.mark.parametrize(
     ("wire", "missing"),
     [
-        ("mb", {"consume"}),
-        ("danube", {"consume", "request", "serve"}),
+        ("mb", set()),
+        ("danube", {"request", "serve"}),
         ("zbus", {"subscribe"}),
         ("zbus+track", {"subscribe"}),
         ("seneca", {"subscribe", "consume", "serve"}),
+        ("http", {"subscribe", "consume", "serve"}),
     ],
 )
 def test_methods_that_a_wire_lacks_are_refused(wire: str, missing: set[str]) -> None:
     made = CLASSES[wire]
     inherited = {name for name in public_methods(client.Client) if name not in vars(made)} - {"wrap_handler"}
     assert inherited == missing
-    bus = next(client.connect(f"{scheme}://127.0.0.1:1") for scheme, found in schemes().items() if found.name == wire)
+    bus = next(client.connect(f"{scheme}://127.0.0.1:1") for scheme, name in NAMES.items() if name == wire)
     for name in missing:
         call = getattr(bus, name)
         with pytest.raises(UnsupportedError, match=f"{made.__name__} has no {name}: "):

@@ -83,6 +83,7 @@ def test_each_fault_shows_in_the_words_of_its_wire(mornings: list[Morning]) -> N
     assert told["mb", "a request without a service"].startswith("NO_ROUTE_FOUND")
     assert told["zbus", "a request without a service"].startswith("404")
     assert told["seneca", "a request without a service"].startswith("act_not_found")
+    assert told["mb", "a publish without a subscriber, stored nevertheless"] == "accepted, no route"
     assert told["mb", "a request without an answer"] == "TIMEOUT: Request timed out"
     assert told["danube", "a publish on a topic of the bus itself"].startswith("INVALID_ARGUMENT")
     assert told["mb", "an empty level in a topic"].startswith("MALFORMED_MESSAGE")

@@ -19,7 +19,7 @@ from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.read.reader import Reader
 from raceway.server import process
-from raceway.server.process import Console, _announced, _repeat, _urls
+from raceway.server.process import Console, _announced, repeat, urls_of
 from raceway.server.running import maybe_running
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
@@ -193,20 +193,20 @@ def test_the_console_answers_on_its_port_until_it_is_closed() -> None:
 def test_what_is_repeated_goes_on_until_it_is_cancelled() -> None:
     calls: list[int] = []
 
-    async def repeat() -> None:
-        task = _repeat(asyncio.get_running_loop(), 0.001, lambda: calls.append(1))
+    async def scene() -> None:
+        task = repeat(asyncio.get_running_loop(), 0.001, lambda: calls.append(1))
         async with asyncio.timeout(10):
             while len(calls) < 3:  # noqa: ASYNC110 - the calls are what is waited for
                 await asyncio.sleep(0.001)
         task.cancel()
 
-    asyncio.run(repeat())
+    asyncio.run(scene())
     assert len(calls) >= 3
 
 
 def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
     journal, listen = config.JournalSettings(folder=str(tmp_path)), config.Listen()
-    with _announced(journal, _urls(listen, {"mb": 1})):
+    with _announced(journal, urls_of(listen, {"mb": 1})):
         file = tmp_path / "raceway.json"
         assert file.stat().st_mode & 0o777 == 0o600
         assert json.loads(file.read_bytes()) == {"pid": os.getpid(), "urls": {"mb": "mb://127.0.0.1:1"}}

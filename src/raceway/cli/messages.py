@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from raceway.cli import bus, options, output
 from raceway.cli.talk import Sending, Wanted, talk_of
-from raceway.errors import RemoteError
 from raceway.model.text import printable
 from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
     from raceway.client import Message
 
-NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two updates of the progress bar: about 10 ms.
 CHUNK = 4096
 
@@ -96,12 +94,8 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
     source = (message for _ in range(count) for message in messages)
     with output.progress(f"publishing on {topic}", len(messages) * count) as bar:
         while chunk := list(islice(source, CHUNK)):
-            try:
-                await client.publish_many(topic, chunk, **keywords)
-            except RemoteError as error:
-                if error.reported != NO_ROUTE:
-                    raise
-                routed = False
+            sent = await client.publish_many(topic, chunk, **keywords)
+            routed = routed and not sent.no_route
             bar.advance(bar.task_ids[0], len(chunk))
     if not keywords.get("confirm", True):
         # Without acknowledgements, too, the messages must have been sent before the process ends.

@@ -7,9 +7,12 @@ The scheme of the URL chooses the wire and the transport:
     danube   Danube over gRPC               danube+tls  … over TLS
     zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
     seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
+    raceway  the console port, over HTTP    http      the same
 
 `connect` returns a `Client`, with the methods that all wires have in common. Name the wire for those that only it has:
 `connect(url, wire="danube")` returns a DanubeClient.
+
+Programs of handlers: `raceway.client.app`. Tests without a server: `raceway.testing`.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ from __future__ import annotations
 from typing import Any, Literal, overload
 
 from raceway import wires
+from raceway.client.http import SCHEMES as HTTP_SCHEMES
+from raceway.client.http import HttpClient
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
 from raceway.net.client.address import parse_urls
-from raceway.net.client.client import AnyMessage, Client, MessageStream, Resource
-from raceway.net.client.messages import Message
+from raceway.net.client.client import Client
+from raceway.net.client.messages import Content, Message, Published, Receipt
 from raceway.net.client.options import Options
+from raceway.net.client.schemas import CheckedSchema, ClientSchemas, RegisteredSchema
+from raceway.net.client.streams import AnyMessage, MessageStream, Resource, TypedMessage, TypedStream, Workers
 from raceway.wires.danube.client.client import DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
 from raceway.wires.mb.client.client import MbClient
@@ -39,11 +46,49 @@ from raceway.wires.zbus.client.queue_service import QueueService
 from raceway.wires.zbus.client.tracked import TrackedClient, TrackedConsumer
 
 __all__ = [
-    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "AnyMessage", "Client", "Consumer", "DanubeClient",
-    "DanubeConsumer", "DanubeMessage", "Delivery", "FailurePolicy", "MbClient", "Message", "MessageStream", "Options",
-    "Producer", "QueueRow", "QueueService", "Resource", "SenecaClient", "SenecaHost", "SenecaService", "Service",
-    "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer",
-    "ZbusClient", "connect",
+    "PUBSUB",
+    "QUEUE",
+    "TEMPORARY",
+    "ActionMessage",
+    "Answer",
+    "AnyMessage",
+    "CheckedSchema",
+    "Client",
+    "ClientSchemas",
+    "Consumer",
+    "Content",
+    "DanubeClient",
+    "DanubeConsumer",
+    "DanubeMessage",
+    "Delivery",
+    "FailurePolicy", "HttpClient",
+    "MbClient",
+    "Message",
+    "MessageStream",
+    "Options",
+    "Producer",
+    "Published",
+    "QueueRow",
+    "QueueService",
+    "Receipt",
+    "RegisteredSchema",
+    "Resource",
+    "SenecaClient",
+    "SenecaHost",
+    "SenecaService",
+    "Service",
+    "Serving",
+    "Subscriber",
+    "Subscription",
+    "SubscriptionRow",
+    "TopicRow",
+    "TrackedClient",
+    "TrackedConsumer",
+    "TypedMessage",
+    "TypedStream",
+    "Workers",
+    "ZbusClient",
+    "connect",
 ]  # fmt: skip
 
 
@@ -58,13 +103,15 @@ def connect(url: str, *, wire: Literal["zbus+track"], **options: Any) -> Tracked
 @overload
 def connect(url: str, *, wire: Literal["seneca"], **options: Any) -> SenecaClient: ...
 @overload
+def connect(url: str, *, wire: Literal["http"], **options: Any) -> HttpClient: ...
+@overload
 def connect(url: str, *, wire: None = None, **options: Any) -> Client: ...
 def connect(url: str, *, wire: str | None = None, **options: Any) -> Client:
     """Return a client for `url`. It connects when entered (`async with`) or opened (`await client.open()`).
 
-    The scheme of the URL selects the class: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient. `wire`
-    (`mb`, `danube`, `zbus`, `zbus+track` or `seneca`) tells type checkers which, and is checked against the URL. Other
-    keyword arguments are the fields of `Options`.
+    The scheme of the URL selects the class: MbClient, DanubeClient, ZbusClient, TrackedClient, SenecaClient or
+    HttpClient. `wire` (`mb`, `danube`, `zbus`, `zbus+track`, `seneca` or `http`) tells type checkers which, and is
+    checked against the URL. Other keyword arguments are the fields of `Options`.
 
     Raises ConfigError if the URL is malformed, its scheme is unknown or of another wire, or an option does not exist.
     """
@@ -73,10 +120,10 @@ def connect(url: str, *, wire: str | None = None, **options: Any) -> Client:
         known = ", ".join(Options.__struct_fields__)
         raise ConfigError(min(unknown), f"is not an option of a client; known options: {known}")
     schemes = wires.schemes()
-    address = parse_urls(url, {name: scheme.default_port for name, scheme in schemes.items()})
-    scheme = schemes[address.scheme]
-    made: type[Any] = load(scheme.client)
-    if wire not in (None, scheme.name):
+    address = parse_urls(url, {name: scheme.default_port for name, scheme in schemes.items()} | HTTP_SCHEMES)
+    scheme = schemes.get(address.scheme)
+    made: type[Any] = HttpClient if scheme is None else load(scheme.client)
+    if wire not in (None, "http" if scheme is None else scheme.name):
         raise ConfigError("wire", f"is {wire!r}, but {address.scheme}:// has a {made.__name__}")
     client: Client = made(address, Options(**options))
     return client

@@ -15,12 +15,15 @@ import asyncio
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from raceway import client
-from raceway.net.client.client import AnyMessage, Client, MessageStream, Resource
-from raceway.net.client.messages import Message
+from raceway.client.http import HttpClient
+from raceway.net.client.client import Client
+from raceway.net.client.messages import Message, Payload
+from raceway.net.client.schemas import ClientSchemas
+from raceway.net.client.streams import AnyMessage, MessageStream, Resource, TypedMessage, Workers
 from raceway.wires.danube.client.client import DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
 from raceway.wires.mb.client.client import MbClient
@@ -48,6 +51,8 @@ def connect(url: str, *, wire: Literal["zbus"], **options: Any) -> SyncZbusClien
 def connect(url: str, *, wire: Literal["zbus+track"], **options: Any) -> SyncTrackedClient: ...
 @overload
 def connect(url: str, *, wire: Literal["seneca"], **options: Any) -> SyncSenecaClient: ...
+@overload
+def connect(url: str, *, wire: Literal["http"], **options: Any) -> SyncHttpClient: ...
 @overload
 def connect(url: str, *, wire: None = None, **options: Any) -> SyncClient: ...
 def connect(url: str, **options: Any) -> SyncClient:
@@ -138,6 +143,15 @@ class SyncMessageStream(SyncResource, Generic[M_co]):
 
     get = Blocking(MessageStream[M_co].get).method
 
+    def typed(self, type: type[T]) -> SyncMessageStream[TypedMessage[M_co, T]]:
+        """The same messages with payloads of this type, decoded where `TypedMessage.value` is read."""
+        return SyncMessageStream(self._wrapped.typed(type), self._run)
+
+    def handle(self, handler: Callable[[M_co], Any], *, concurrency: int = 1) -> SyncWorkers:
+        """Call `handler` in threads, as `MessageStream.handle` does."""
+        handling = self._wrapped.handle(_in_thread(handler), concurrency=concurrency)
+        return SyncWorkers(self._run(handling), self._run)
+
     def __iter__(self) -> Iterator[M_co]:
         while (message := self.get()) is not None:
             yield message
@@ -165,6 +179,25 @@ class SyncConsumer(SyncMessageStream[Delivery]):
     """A blocking `Consumer` of a zbus queue."""
 
     answer = blocking_with(Delivery.answer)
+
+
+class SyncWorkers(SyncResource):
+    """Blocking `Workers`."""
+
+    wait = Blocking(Workers.wait).method
+    close = Blocking(Workers.close).method
+
+
+class SyncClientSchemas:
+    """Blocking `ClientSchemas`."""
+
+    def __init__(self, wrapped: ClientSchemas, run: Run) -> None:
+        self._wrapped, self._run = wrapped, run
+
+    register = Blocking(ClientSchemas.register).method
+    check = Blocking(ClientSchemas.check).method
+    fetch = Blocking(ClientSchemas.fetch).method
+    bind = Blocking(ClientSchemas.bind).method
 
 
 class SyncProducer:
@@ -234,18 +267,30 @@ class SyncClient(SyncResource):
 
     publish = Blocking(Client.publish).method
     publish_many = Blocking(Client.publish_many).method
-    request = Blocking(Client.request).method
     subscribe = Opening(Client.subscribe, SyncMessageStream[AnyMessage]).method
     consume = Opening(Client.consume, SyncMessageStream[AnyMessage]).method
     serve = Opening(Client.serve, SyncServing).method
+
+    @property
+    def schemas(self) -> SyncClientSchemas:
+        """The schema registry of the bus."""
+        return SyncClientSchemas(self._wrapped.schemas, self._run)
+
+    @overload
+    def request(self, topic: str, payload: Payload = b"", /, *, timeout_ms: int | None = None) -> bytes: ...
+    @overload
+    def request(self, topic: str, payload: Payload = b"", /, *, reply: type[T], timeout_ms: int | None = None) -> T: ...
+    @functools.wraps(Client.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
 
 
 class SyncMbClient(SyncClient):
     """A blocking `MbClient`."""
 
     publish = Blocking(MbClient.publish).method
+    consume = Opening(MbClient.consume, SyncSubscription).method
     publish_many = Blocking(MbClient.publish_many).method
-    request = Blocking(MbClient.request).method
     subscribe = Opening(MbClient.subscribe, SyncSubscription).method
     serve = Opening(MbClient.serve, SyncServing).method
     register = Blocking(MbClient.register).method
@@ -257,11 +302,30 @@ class SyncMbClient(SyncClient):
     audit = Opening(MbClient.audit, SyncSubscription).method
     heartbeat = Blocking(MbClient.heartbeat).method
 
+    @overload
+    def request(
+        self, topic: str, payload: Payload = b"", *, timeout_ms: int | None = None, version: str = "1.0.0"
+    ) -> bytes: ...
+    @overload
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        version: str = "1.0.0",
+    ) -> T: ...
+    @functools.wraps(MbClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
+
 
 class SyncDanubeClient(SyncClient):
     """A blocking `DanubeClient`."""
 
     publish = Blocking(DanubeClient.publish).method
+    consume = Opening(DanubeClient.consume, SyncDanubeConsumer).method
     publish_many = Blocking(DanubeClient.publish_many).method
     producer = Opening(DanubeClient.producer, SyncProducer).method
     subscribe = Opening(DanubeClient.subscribe, SyncDanubeConsumer).method
@@ -278,11 +342,33 @@ class SyncZbusClient(SyncClient):
     publish = Blocking(ZbusClient.publish).method
     publish_many = Blocking(ZbusClient.publish_many).method
     consume = Opening(ZbusClient.consume, SyncConsumer).method
-    request = Blocking(ZbusClient.request).method
     serve = Opening(ZbusClient.serve, SyncServing).method
     create_queue = Blocking(ZbusClient.create_queue).method
     queues = Blocking(ZbusClient.queues).method
     heartbeat = Blocking(ZbusClient.heartbeat).method
+
+    @overload
+    def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes: ...
+    @overload
+    def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T: ...
+    @functools.wraps(ZbusClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
 
 
 class SyncTrackedClient(SyncZbusClient):
@@ -291,8 +377,32 @@ class SyncTrackedClient(SyncZbusClient):
     publish = Blocking(TrackedClient.publish).method
     publish_many = Blocking(TrackedClient.publish_many).method
     consume = Opening(TrackedClient.consume, SyncConsumer).method
-    request = Blocking(TrackedClient.request).method
     create_queue = Blocking(TrackedClient.create_queue).method
+
+    @overload
+    def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> bytes: ...
+    @overload
+    def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> T: ...
+    @functools.wraps(TrackedClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
 
 
 class SyncSenecaClient(SyncClient):
@@ -310,9 +420,46 @@ class SyncSenecaClient(SyncClient):
     send = Blocking(SenecaClient.send).method
     publish = Blocking(SenecaClient.publish).method
     publish_many = Blocking(SenecaClient.publish_many).method
-    request = Blocking(SenecaClient.request).method
     host = Opening(SenecaClient.host, SyncSenecaHost).method
     heartbeat = Blocking(SenecaClient.heartbeat).method
+
+    @overload
+    def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes: ...
+    @overload
+    def request(self, pattern: str, payload: Payload = b"", *, reply: type[T], timeout_ms: int | None = None) -> T: ...
+    @functools.wraps(SenecaClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
+
+
+class SyncHttpClient(SyncClient):
+    """A blocking `HttpClient`."""
+
+    publish = Blocking(HttpClient.publish).method
+    publish_many = Blocking(HttpClient.publish_many).method
+
+    @overload
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes: ...
+    @overload
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T: ...
+    @functools.wraps(HttpClient.request)
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(self._wrapped.request(*args, **kwargs))
 
 
 FORMS: dict[type[Client], Callable[[Any], SyncClient]] = {
@@ -321,4 +468,5 @@ FORMS: dict[type[Client], Callable[[Any], SyncClient]] = {
     ZbusClient: SyncZbusClient,
     TrackedClient: SyncTrackedClient,
     SenecaClient: SyncSenecaClient,
+    HttpClient: SyncHttpClient,
 }

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from raceway.client import Receipt
 from raceway.demo.danube import BOARDING, Airside
 from raceway.demo.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
 from raceway.demo.seneca import Counter, pattern
@@ -65,7 +66,7 @@ class Mishaps:
 
     async def _announce_badly(self) -> None:
         """Publish invalid announcements on every wire; each refusal is also a row of `raceway.rejected`."""
-        ways: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+        ways: dict[str, Callable[[dict[str, Any]], Awaitable[object]]] = {
             "mb": lambda bad: self._terminal.kiosk.publish(BOARDING, bad),
             "danube": lambda bad: self._airside.announce(0, bad),
             "zbus": lambda bad: self._belts.clerk.publish(BOARDING, bad),
@@ -109,11 +110,12 @@ class Mishaps:
 
     async def _told(self, wire: str, what: str, call: Awaitable[Any]) -> None:
         try:
-            await call
+            result = await call
         except RacewayError as error:
-            self._tally.mishaps.append((wire, what, str(error)))
+            said = str(error)
         else:
-            self._tally.mishaps.append((wire, what, "accepted"))
+            said = "accepted, no route" if isinstance(result, Receipt) and result.no_route else "accepted"
+        self._tally.mishaps.append((wire, what, said))
         self._advance(1)
 
 

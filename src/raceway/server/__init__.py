@@ -5,5 +5,6 @@ bus       the broker and its door, and their start, upkeep and stop
 doors     open and close the ports of all wires
 exporting             traces to a collector
 lifeline, logs        memory reserve; log records
+embedded  a bus in a thread, for tests
 beside, supervising, tethered, child_bus, ports   child processes
 """

@@ -104,14 +104,14 @@ async def _serve(
     await doors.open()
     await console.open()
     tasks = [
-        _repeat(loop, settings.journal.upkeep_s, journal.upkeep),
-        _repeat(loop, 1.0, bus.tick),
-        _repeat(loop, settings.listen.http.live_ms / 1000, console.live.sample),
+        repeat(loop, settings.journal.upkeep_s, journal.upkeep),
+        repeat(loop, 1.0, bus.tick),
+        repeat(loop, settings.listen.http.live_ms / 1000, console.live.sample),
         *_renewing(loop, settings.listen, doors),
     ]
     traces = exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed)
     async with doors.running(), traces:
-        urls = _urls(settings.listen, chosen)
+        urls = urls_of(settings.listen, chosen)
         with _announced(settings.journal, urls):
             print("ready", flush=True)
             log.info("bus ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
@@ -207,7 +207,9 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
-def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[], None]) -> asyncio.Task[None]:
+def repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[], None]) -> asyncio.Task[None]:
+    """Call a function again and again, until the task is cancelled. Its exceptions are logged."""
+
     async def again() -> None:
         while True:
             await asyncio.sleep(interval_s)
@@ -225,10 +227,11 @@ def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doo
     loop.add_signal_handler(signal.SIGHUP, certificates.reload if certificates else lambda: None)
     if certificates is None or not listen.tls_reload_s:
         return []
-    return [_repeat(loop, listen.tls_reload_s, certificates.reload_if_changed)]
+    return [repeat(loop, listen.tls_reload_s, certificates.reload_if_changed)]
 
 
-def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
+def urls_of(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
+    """Return the URL of each port, by its name."""
     plain, secure, encrypted = config.plain_host(listen), listen.host, encrypted_ports()
     return {
         door: f"{'http' if door == CONSOLE else door}://{host_port(secure if door in encrypted else plain, port)}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.errors import MalformedError, NameInvalidError
-from raceway.net.client.messages import Message, encode_payload, fresh_ids, parts
+from raceway.errors import MalformedError, NameInvalidError, PayloadTypeError
+from raceway.net.client.messages import Message, Published, decode_payload, encode_payload, fresh_ids, parts
 from raceway.wires.mb.client.messages import Service, check_pattern, compose, header_start, rows
 from raceway.wires.mb.codec.header import MbHeader, MbLimits, is_message_id, read_message
 from tests.rigs.vectors.mb import I, P
@@ -25,6 +29,73 @@ ID, PARENT = I.encode(), P.encode()
 )  # fmt: skip
 def test_payload_travels_as_it_is_or_as_json(payload: Any, encoded: bytes) -> None:
     assert encode_payload(payload) == encoded
+
+
+class Item(msgspec.Struct):
+    price: int
+
+
+class Basket(msgspec.Struct):
+    items: list[Item]
+
+
+@dataclass
+class Bag:
+    kg: float
+
+
+class Seat(pydantic.BaseModel):
+    row: int
+    taken: list[int] = []
+
+
+@pytest.mark.parametrize("value", [Basket([Item(3)]), Bag(2.5), Seat(row=7, taken=[1]), [1, 2], {"a": None}, "ü", b"x"])
+def test_typed_value_comes_back_as_it_was(value: Any) -> None:
+    decoded = Message("t", encode_payload(value)).decode(type(value))
+    assert decoded == value
+    assert type(decoded) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "text"),
+    [
+        (b'{"items":[{"price":1},{"price":"x"}]}', Basket, "Basket: $.items[1].price: Expected `int`, got `str`"),
+        (b"{}", Basket, "Basket: $: Object missing required field `items`"),
+        (b"{", Basket, "Basket: $: Input data was truncated"),
+        (b'{"kg":"x"}', Bag, "Bag: $.kg: Expected `float`, got `str`"),
+        (b'["x"]', list[int], "list[int]: $[0]: Expected `int`, got `str`"),
+        (b"\xff", str, "str: $: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b"", int, "int: $: Input data was truncated"),
+    ],
+)
+def test_payload_of_another_type_names_the_field(payload: bytes, kind: Any, text: str) -> None:
+    with pytest.raises(PayloadTypeError) as caught:
+        decode_payload(payload, kind)
+    assert str(caught.value) == f"payload is not of type {text}"
+
+
+@pytest.mark.parametrize(
+    ("payload", "path"), [(b'{"row":"x"}', "$.row"), (b'{"row":1,"taken":[1,"x"]}', "$.taken[1]"), (b"{", "$")]
+)
+def test_model_of_pydantic_names_the_field_too(payload: bytes, path: str) -> None:
+    with pytest.raises(PayloadTypeError) as caught:
+        decode_payload(payload, Seat)
+    assert (caught.value.kind, caught.value.path) == ("Seat", path)
+
+
+def test_value_without_a_json_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="object"):
+        encode_payload(object())
+
+
+def test_pydantic_is_not_imported_for_typed_payloads() -> None:
+    program = "import sys; from raceway.client import connect; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_number_of_published_messages_is_a_number() -> None:
+    published = Published(3, 2)
+    assert (published + 1, published == 3, published.no_route) == (4, True, 2)
 
 
 def test_message_shows_its_payload_as_text_and_json() -> None:

@@ -1,68 +1,20 @@
-"""Base classes of the clients of all wires: a client, a stream of messages, an open resource."""
+"""Base class of the clients of all wires."""
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, overload
 
-from raceway.errors import UnsupportedError
+from raceway.errors import ConfigError, UnsupportedError
 from raceway.net.client.address import Address
-from raceway.net.client.messages import Payload
+from raceway.net.client.console import ConsoleCalls
+from raceway.net.client.messages import Payload, Published, Receipt
+from raceway.net.client.options import Options
+from raceway.net.client.schemas import ClientSchemas
+from raceway.net.client.streams import AnyMessage, MessageStream, Resource
 
-M_co = TypeVar("M_co", covariant=True)
-
-
-class AnyMessage(Protocol):
-    """A received message, as every wire has it."""
-
-    @property
-    def payload(self) -> bytes:
-        """The content."""
-
-    @property
-    def id(self) -> str | None:
-        """Id of the message, if it has one."""
-
-    @property
-    def text(self) -> str:
-        """The payload as UTF-8, with replacement characters for malformed bytes."""
-
-    def json(self) -> Any:
-        """Decode the payload as JSON. Raises msgspec.DecodeError."""
-
-
-class Resource(ABC):
-    """An open resource of a client, closed with it at the latest. `async with` closes it."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Close it. Idempotent."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class MessageStream(Resource, Generic[M_co]):
-    """An asynchronous iterator of received messages. It ends when it or its client is closed."""
-
-    @abstractmethod
-    async def __anext__(self) -> M_co: ...
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def get(self, timeout_s: float | None = None) -> M_co | None:
-        """Wait for the next message; None at the end. After a TimeoutError a late message goes to the next call.
-
-        Raises TimeoutError, RemoteError, ConnectionLostError.
-        """
-        async with asyncio.timeout(timeout_s):
-            return await anext(self, None)
+T = TypeVar("T")
 
 
 class Client(Resource):
@@ -73,6 +25,7 @@ class Client(Resource):
     """
 
     address: Address
+    _options: Options
 
     # Method to the one that this client has instead.
     _instead: ClassVar[Mapping[str, str]] = {}
@@ -88,34 +41,62 @@ class Client(Resource):
         return await self.open()
 
     @abstractmethod
-    async def publish(self, topic: str, payload: Payload = b"", /) -> None:
-        """Publish a message; returns when the bus has stored it.
+    async def publish(self, topic: str, payload: Payload = b"", /) -> Receipt:
+        """Publish a message; returns when the bus has stored it. That nobody is subscribed is no error.
 
         Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
 
     @abstractmethod
-    async def publish_many(self, topic: str, payloads: Iterable[Payload], /) -> int:
+    async def publish_many(self, topic: str, payloads: Iterable[Payload], /) -> Published:
         """Publish many messages and return their number. The first refusal is raised when all sent are answered."""
 
     async def subscribe(self, topic: str, /) -> MessageStream[AnyMessage]:
         """Receive the messages of a topic. MB; Danube, where a subscription has a name: use `wire="danube"`."""
         self._refuse("subscribe")
 
-    async def consume(self, queue: str, /) -> MessageStream[AnyMessage]:
-        """Take messages from a queue; each goes to one of its consumers. zbus."""
+    async def consume(
+        self, topic: str, /, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> MessageStream[AnyMessage]:
+        """Take messages of a topic, as the wire has it. MB: those published from now on. Danube: those of the shared,
+        durable subscription `name` (default: `Options.name`). zbus: those of a queue, each for one of its consumers.
+
+        `start`: where a new subscription or queue begins: `first`, `last`, an offset, or a time such as
+        2026-01-31T12:00:00Z. `in_flight`: largest number of unacknowledged messages. Raises ConfigError for what the
+        wire cannot express, RemoteError, ConnectionLostError.
+        """
         self._refuse("consume")
 
-    async def request(self, topic: str, payload: Payload = b"", /, *, timeout_ms: int | None = None) -> bytes:
-        """Send a request and return the payload of the answer. MB, zbus, Seneca.
+    @overload
+    async def request(self, topic: str, payload: Payload = b"", /, *, timeout_ms: int | None = None) -> bytes: ...
+    @overload
+    async def request(
+        self, topic: str, payload: Payload = b"", /, *, reply: type[T], timeout_ms: int | None = None
+    ) -> T: ...
+    async def request(
+        self, topic: str, payload: Payload = b"", /, *, reply: type[Any] = bytes, timeout_ms: int | None = None
+    ) -> Any:
+        """Send a request and return the answer: its payload, or decoded as a value of type `reply`. MB, zbus, Seneca.
 
-        Raises RemoteError, RequestTimeoutError, ConnectionLostError.
+        Raises RemoteError, RequestTimeoutError, ConnectionLostError, and PayloadTypeError if the answer is of another
+        type.
         """
         self._refuse("request")
 
     async def serve(self, topic: str, handler: Callable[[AnyMessage], Payload | Awaitable[Payload]], /) -> Resource:
         """Answer requests with what `handler` returns, until the result is closed. MB, zbus."""
         self._refuse("serve")
+
+    @property
+    def schemas(self) -> ClientSchemas:
+        """The schema registry of the bus."""
+        return ClientSchemas(ConsoleCalls(self.address, self._options))
+
+    def _refuse_options(self, reason: str, **given: object) -> None:
+        """Raise ConfigError for the first option that has a value."""
+        for key, value in given.items():
+            if value:
+                raise ConfigError(key, f"is {value!r}, but {reason}")
 
     def _refuse(self, method: str) -> NoReturn:
         raise UnsupportedError(type(self).__name__, method, self._instead.get(method, ""))

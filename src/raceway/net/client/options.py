@@ -24,9 +24,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     Credentials. `token`: access token of zbus queues; on Danube the bearer token that identifies the client.
     `admin_token`: the administrator's token of the bus.
 
-    Seneca. `name`: id of the client as an instance (default: a random one). `dialect`: `S` for a bus; `any`, `W` or
-    `L`, or over TCP `T`, for npm listeners. `console`: URL of the console port of the bus, where services are attached
-    (default: the host of the bus, port 8600). `returns`: URL such as `http://127.0.0.1:9000/rtn` (port 0: a free one)
+    Name. `name`: shown as the name of the client. MB: registered as the name of the service. Danube: of the producer of
+    `publish`, the beginning of consumers' names, and the subscription of `consume`. Seneca: id of the client as an
+    instance (default: a random one). zbus has no place for it.
+
+    The console port. `console`: its URL (default: port 8600 of the host of the bus), for schema calls, and for
+    attaching Seneca services. `admin_token` is sent there.
+
+    Seneca. `dialect`: `S` for a bus; `any`, `W` or
+    `L`, or over TCP `T`, for npm listeners. `returns`: URL such as `http://127.0.0.1:9000/rtn` (port 0: a free one)
     on which the client listens for answers that take longer than the bus holds a call.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway.client import DanubeClient, FailurePolicy, connect, sync
+from raceway.client import DanubeClient, FailurePolicy, Receipt, connect, sync
 from raceway.errors import ConfigError, ConnectionLostError, InvalidValueError, NameInvalidError, RemoteError
 from raceway.model.hashing import fnv1a64
 from raceway.wires.danube.client.consumer import DanubeMessage
@@ -45,6 +45,31 @@ def on_the_bus(server: Server, scene: Callable[[DanubeClient], Coroutine[Any, An
             await scene(bus)
 
     asyncio.run(play())
+
+
+def test_client_with_a_name_shows_it_on_both_ends(server: Server, topic: str) -> None:
+    async def play() -> None:
+        async with asyncio.timeout(30), connect(url(server), wire="danube", name="scales") as bus:
+            async with await bus.consume(topic, in_flight=5) as consumer:
+                assert consumer.subscription == "scales"
+                assert consumer.name.startswith("scales-")
+                assert await bus.publish(topic, b"1") == Receipt(topic=f"/default/{topic}")
+                (message,) = await take(consumer, 1)
+                assert message.producer == "scales"
+            assert await bus.in_flight(topic, "scales") is None, "that of the consumer, not of the subscription"
+
+    asyncio.run(play())
+
+
+def test_new_subscription_begins_where_it_is_told(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        await bus.publish_many(topic, [b"0", b"1", b"2"])
+        for start, expected in (("first", b"0"), (1, b"1")):
+            async with await bus.consume(topic, name=f"from.{start}", start=start) as consumer:
+                (message,) = await take(consumer, 1)
+                assert message.payload == expected
+
+    on_the_bus(server, scene)
 
 
 async def take(consumer: Any, count: int) -> list[DanubeMessage]:
@@ -252,7 +277,7 @@ def test_consumers_and_producers_go_on_after_a_restart() -> None:
         asyncio.run(play(server))
 
 
-async def _until(call: Callable[[], Awaitable[None]]) -> None:
+async def _until(call: Callable[[], Awaitable[object]]) -> None:
     """Repeat a publish that a lost connection has swallowed, or that came while the bus was stopping."""
     while True:
         try:

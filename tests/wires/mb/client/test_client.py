@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway.client import MbClient, Message, connect
+from raceway.client import MbClient, Message, Receipt, connect
 from raceway.errors import ConfigError, ConnectionLostError, RemoteError
 from tests.rigs.mb_wire import fresh_topic
 from tests.rigs.server import Server, running_server
@@ -94,14 +94,27 @@ def test_many_publishes_arrive_all_and_in_order(play: Callable[[Scene], None]) -
     play(scene)
 
 
-def test_publish_nobody_wants_says_so(play: Callable[[Scene], None]) -> None:
+def test_publish_nobody_wants_says_so_in_its_receipt(play: Callable[[Scene], None]) -> None:
     async def scene(one: MbClient, two: MbClient) -> None:
-        with pytest.raises(RemoteError) as caught:
-            await one.publish("nobody.wants.this")
-        assert (caught.value.reported, caught.value.text) == (
-            "NO_ROUTE_FOUND",
-            "No subscribers for topic nobody.wants.this",
-        )
+        topic = fresh_topic()
+        assert await one.publish(topic) == Receipt(topic=topic, stored=False, no_route=True)
+        assert await one.publish(topic, confirm=False) == Receipt(topic=topic, stored=False, no_route=None)
+        published = await one.publish_many(topic, [b"1", b"2", b"3"])
+        assert (published, published.no_route) == (3, 3)
+        async with await two.subscribe(topic):
+            assert await one.publish(topic) == Receipt(topic=topic, stored=True, no_route=False)
+            published = await one.publish_many(topic, [b"4", b"5"])
+            assert (published, published.no_route) == (2, 0)
+
+    play(scene)
+
+
+def test_publish_that_is_refused_still_raises(play: Callable[[Scene], None]) -> None:
+    async def scene(one: MbClient, two: MbClient) -> None:
+        with pytest.raises(RemoteError, match="system"):
+            await one.publish("system.nothing")
+        with pytest.raises(RemoteError, match="system"):
+            await one.publish_many("system.nothing", [b"1", b"2"])
 
     play(scene)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 from weakref import WeakSet
 
 import msgspec
@@ -32,7 +32,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.net.client.channel import Channel
 from raceway.net.client.client import Client
-from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import Payload, Published, Receipt, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.consumer import DanubeConsumer
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as admin_pb
@@ -72,8 +72,11 @@ class _Lane(NamedTuple):
 class Producer:
     """A producer on one topic, made by `DanubeClient.producer`. Messages to the same partition stay in order."""
 
-    def __init__(self, channel: Channel, lanes: list[_Lane], schema: tuple[int, int] | None) -> None:
+    def __init__(
+        self, channel: Channel, lanes: list[_Lane], schema: tuple[int, int] | None, reliable: bool = True
+    ) -> None:
         self._channel = channel
+        self._reliable = reliable
         self._lanes = lanes
         self._schema = schema
         self._turn = itertools.cycle(lanes)
@@ -81,15 +84,17 @@ class Producer:
 
     async def send(
         self, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
-    ) -> None:
+    ) -> Receipt:
         """Publish a message; returns when the bus has acknowledged it.
 
         Messages with the same `key` stay in order and go to one consumer at a time. `attributes` are delivered with the
         message. Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
-        await self._channel.call(SEND, self._message(payload, key, attributes), pb.MessageResponse)
+        message = self._message(payload, key, attributes)
+        await self._channel.call(SEND, message, pb.MessageResponse)
+        return Receipt(topic=message.msg_id.topic_name, stored=self._reliable)
 
-    async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+    async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
         """Publish many messages in order and return their number.
 
         They are sent in blocks; the first refusal is raised when its block is answered, and later blocks are not sent.
@@ -100,7 +105,7 @@ class Producer:
             messages = [self._message(payload, key, None).SerializeToString() for payload in part]
             await self._channel.call_many(SEND, messages)
             count += len(part)
-        return count
+        return Published(count)
 
     def _message(self, payload: Payload, key: str | None, attributes: Mapping[str, str] | None) -> pb.StreamMessage:
         lane = self._lanes[fnv1a64(key.encode()) % len(self._lanes)] if key is not None else next(self._turn)
@@ -121,10 +126,9 @@ class Producer:
 class DanubeClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
 
-    _instead: ClassVar = {"consume": "subscribe(topic, subscription)"}
-
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
+        self._options = options
         self._channel = Channel(address, options)
         self._producers: dict[str, Producer] = {}
         self._requests = itertools.count(1)
@@ -153,11 +157,11 @@ class DanubeClient(Client):
 
     async def publish(
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
-    ) -> None:
+    ) -> Receipt:
         """Publish to a topic, which is created if it does not exist. Arguments and errors as of `Producer.send`."""
-        await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
+        return await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
 
-    async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+    async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
         """Publish many messages in order and return their number. Errors as of `Producer.send_many`."""
         return await (await self._usual_producer(topic)).send_many(payloads, key=key)
 
@@ -166,11 +170,11 @@ class DanubeClient(Client):
         producer = self._producers.get(topic)
         if producer is None:
             try:
-                producer = await self.producer(topic, NAME)
+                producer = await self.producer(topic, self._options.name or NAME)
             except RemoteError as error:
                 if error.reported != "FAILED_PRECONDITION":
                     raise
-                producer = await self.producer(topic, NAME, reliable=False)
+                producer = await self.producer(topic, self._options.name or NAME, reliable=False)
             self._producers[topic] = producer
         return producer
 
@@ -189,7 +193,7 @@ class DanubeClient(Client):
         for number, partition in enumerate(names):
             own = name if names == [base] else f"{name}-{number}"
             lanes.append(await self._create(partition, own, reliable, subject))
-        return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None)
+        return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None, reliable)
 
     async def _partitions(self, topic: str) -> list[str]:
         """Names of the partitions; the topic's own name if it has none, and an empty list if it does not exist."""
@@ -226,7 +230,8 @@ class DanubeClient(Client):
     ) -> DanubeConsumer:
         """Consume from a subscription on all partitions of a topic. The subscription is created if it does not exist.
 
-        `type`: exclusive, shared, failover or key_shared. `name`: that of the consumer (default: a random one).
+        `type`: exclusive, shared, failover or key_shared. `name`: that of the consumer (default: a random one, which
+        begins with `Options.name`).
         `filters`: globs over keys, for key_shared. `in_flight`: largest number of unacknowledged messages of this
         consumer; by default the bus adapts it to the acknowledgements. `start`: where a new subscription begins:
         `first`, `last`, an offset, or a time such as 2026-01-31T12:00:00Z. `create_topic`: create a missing topic
@@ -236,15 +241,16 @@ class DanubeClient(Client):
         ConnectionLostError.
         """
         if not subscription:
-            raise ConfigError("subscription", "is missing: a Danube subscription has a name")
+            raise ConfigError("subscription", "is missing: a Danube subscription has a name, or that of its client")
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
         base = wire_name(topic)
         names = await self._partitions(base)
         if not names and not create_topic:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
+        random_name = f"{self._options.name or 'raceway'}-{fresh_ids(1)[0].decode()[:8]}"
         wanted = pb.ConsumerRequest(
-            consumer_name=name or f"raceway-{fresh_ids(1)[0].decode()[:8]}", subscription=subscription,
+            consumer_name=name or random_name, subscription=subscription,
             subscription_type=SUBSCRIPTION_TYPES.index(type),  # type: ignore[arg-type]  # enums are numbers
             key_filters=filters, in_flight=in_flight, start=str(start), create_topic=create_topic,
         )  # fmt: skip
@@ -256,6 +262,19 @@ class DanubeClient(Client):
             await consumer.close()
             raise
         return consumer
+
+    async def consume(
+        self, topic: str, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> DanubeConsumer:
+        """Consume from the shared, durable subscription `name` (default: `Options.name`) of a topic, which is created
+        if it does not exist.
+
+        Further arguments and errors as of `subscribe`.
+        """
+        subscription = name or self._options.name
+        return await self.subscribe(
+            topic, subscription, type="shared", in_flight=in_flight, start=start, create_topic=True
+        )
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
         """Delete a subscription that has no consumers. Until then it keeps messages for its consumers indefinitely.

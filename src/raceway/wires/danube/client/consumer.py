@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 import msgspec
 
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
 from raceway.net.client.channel import Channel
-from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
+from raceway.net.client.messages import Content
+from raceway.net.client.streams import MessageStream
 from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
 
 SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
@@ -27,7 +27,7 @@ ACK, NACK = b"/danube.ConsumerService/Ack", b"/danube.ConsumerService/Nack"
 REOPEN_S = 0.2
 
 
-class DanubeMessage(msgspec.Struct, frozen=True):
+class DanubeMessage(Content, msgspec.Struct, frozen=True):
     """A message. (`topic`, `offset`) identifies it; `topic` is that of its partition, if the topic has any."""
 
     topic: str
@@ -46,15 +46,6 @@ class DanubeMessage(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """`topic@offset`."""
         return f"{self.topic}@{self.offset}"
-
-    @property
-    def text(self) -> str:
-        """The payload as UTF-8, with replacement characters for malformed bytes."""
-        return self.payload.decode("utf-8", "replace")
-
-    def json(self) -> Any:
-        """Decode the payload as JSON. Raises msgspec.DecodeError."""
-        return msgspec.json.decode(self.payload)
 
 
 def _message(found: pb.StreamMessage) -> DanubeMessage:
@@ -188,6 +179,17 @@ class DanubeConsumer(MessageStream[DanubeMessage]):
             delay_ms=delay_ms, reason=reason,
         )  # fmt: skip
         await self._channel.call(NACK, request, pb.NackResponse)
+
+    def parent_id(self, message: DanubeMessage) -> str | None:
+        """The id that the bus gave a message of another wire, or makes of those of its producer and of the request."""
+        return message.attributes.get("x-message-id", f"{message.producer_id}-{message.request_id}")
+
+    async def settle(self, message: DanubeMessage, error: Exception | None) -> None:
+        """Acknowledge a message, or ask for redelivery with `error` as the reason."""
+        if error is None:
+            await self.ack(message)
+        else:
+            await self.nack(message, reason=f"{type(error).__name__}: {error}")
 
     async def close(self) -> None:
         """Stop consuming; unacknowledged messages are delivered again, to any consumer. Idempotent."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from raceway.errors import RemoteError
+from raceway.errors import RacewayError, RemoteError
 from raceway.model.failure import maybe_failure
 from raceway.net.client.calls import ManyAnswers, OneAnswer
 from raceway.wires.mb.codec.encode import SUCCESS
+
+NO_ROUTE = "NO_ROUTE_FOUND"
 
 
 class _Refusing:
@@ -25,6 +27,17 @@ class MbCall(_Refusing, OneAnswer[bytes]):
 
 
 class MbBlock(_Refusing, ManyAnswers[bytes]):
-    """Publishes to an MB bus."""
+    """Publishes to an MB bus. Those without subscribers are counted in `no_route`; the bus stores them as well."""
 
-    __slots__ = ()
+    __slots__ = ("no_route",)
+
+    def __init__(self, topic: str, count: int, deadline: float) -> None:
+        super().__init__(topic, count, deadline)
+        self.no_route = 0
+
+    def failed(self, error: RacewayError) -> None:
+        if isinstance(error, RemoteError) and error.reported == NO_ROUTE:
+            self.no_route += 1
+            self.succeeded()
+        else:
+            super().failed(error)

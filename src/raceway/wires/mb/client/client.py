@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self, TypeVar, overload
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.model.envelope import encode_json
@@ -30,16 +30,27 @@ from raceway.net.client.calls import Calls, Unsettled
 from raceway.net.client.client import Client
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import (
+    Message,
+    Payload,
+    Published,
+    Receipt,
+    decode_payload,
+    encode_payload,
+    fresh_ids,
+    parts,
+)
 from raceway.net.client.options import Options
 from raceway.wires.mb.client import messages
-from raceway.wires.mb.client.calls import MbBlock, MbCall
+from raceway.wires.mb.client.calls import NO_ROUTE, MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
 from raceway.wires.mb.client.messages import Service, SubscriptionRow, TopicRow, compose, header_start, rows
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.mb.codec.header import MbHeader
 from raceway.wires.mb.codec.inbox import Received
+
+T = TypeVar("T")
 
 VERSION = "1.0.0"
 # The default deadline of the bus for a request.
@@ -48,14 +59,14 @@ TICK_S = 0.25
 # Publishes of `publish_many` that are written together; two such blocks may be unacknowledged.
 BLOCK = 4096
 REMEMBERED_ROUTES = 10_000
+# Of a client that was given a name only: the bus wants both.
+DESCRIPTION = "raceway.client"
 
 log = logging.getLogger("raceway.client")
 
 
 class MbClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
-
-    _instead: ClassVar = {"consume": "subscribe(pattern)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -81,6 +92,8 @@ class MbClient(Client):
         """Connect. Raises ConnectionLostError if the bus is unreachable."""
         await self._keeper.open()
         self._tick()
+        if self._options.name:
+            await self.register(self._options.name, DESCRIPTION)
         return self
 
     async def close(self) -> None:
@@ -107,28 +120,36 @@ class MbClient(Client):
 
     async def publish(
         self, topic: str, payload: Payload = b"", *, version: str = VERSION, confirm: bool = True
-    ) -> None:
+    ) -> Receipt:
         """Publish a message to all subscribers of its topic. With `confirm`, returns when the bus has stored it.
 
-        Raises RemoteError (`reported` is `NO_ROUTE_FOUND` if the topic has no subscriber; a bus with a journal has
-        stored the message nevertheless), RequestTimeoutError, ConnectionLostError, NameInvalidError.
+        A topic without subscribers is no error: `Receipt.no_route` is true, the call returns at once, and the bus
+        stores the message. Raises RemoteError, RequestTimeoutError, ConnectionLostError, NameInvalidError.
         """
-        if confirm:
-            await self._call(header_start("publish", topic, version), topic, payload, 0)
-            return
-        start, link = header_start("publish", topic, version), await self._keeper.ready_link()
-        link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
+        start = header_start("publish", topic, version)
+        if not confirm:
+            link = await self._keeper.ready_link()
+            link.send(compose(start, b"", messages.mb_parent(), encode_payload(payload)))
+            return Receipt(topic=topic, stored=False)
+        try:
+            await self._call(start, topic, payload, 0)
+        except RemoteError as error:
+            if error.reported != NO_ROUTE:
+                raise
+            # Said before the commit (manual: understand/guarantees), so nothing is promised yet.
+            return Receipt(topic=topic, stored=False, no_route=True)
+        return Receipt(topic=topic, no_route=False)
 
     async def publish_many(
         self, topic: str, payloads: Iterable[Payload], *, version: str = VERSION, confirm: bool = True
-    ) -> int:
-        """Publish many messages in order and return their number.
+    ) -> Published:
+        """Publish many messages in order and return their number, and that of those without subscribers.
 
-        A refusal (such as `NO_ROUTE_FOUND`) does not stop the rest: the first one is raised when all are answered.
+        A refusal does not stop the rest: the first one is raised when all are answered.
         ConnectionLostError and RequestTimeoutError are raised at once.
         """
         start, parent = header_start("publish", topic, version), messages.mb_parent()
-        count, unsettled = 0, Unsettled()
+        count, blocks, unsettled = 0, list[MbBlock](), Unsettled()
         for part in parts(payloads, BLOCK):
             link = await self._keeper.ready_link()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
@@ -139,20 +160,43 @@ class MbClient(Client):
                 link.send(compose(start, message_id, parent, encode_payload(payload)))
             count += len(part)
             if block is not None:
+                blocks.append(block)
                 await unsettled.add(block)
         await unsettled.end()
-        return count
+        return Published(count, sum(block.no_route for block in blocks))
 
+    @overload
     async def request(
         self, topic: str, payload: Payload = b"", *, timeout_ms: int | None = None, version: str = VERSION
-    ) -> bytes:
-        """Send a request and return the payload of the answer, which comes from exactly one responder.
+    ) -> bytes: ...
+    @overload
+    async def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        version: str = VERSION,
+    ) -> T: ...
+    async def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        reply: type[Any] = bytes,
+        timeout_ms: int | None = None,
+        version: str = VERSION,
+    ) -> Any:
+        """Send a request and return the answer, which comes from exactly one responder: its payload, or decoded as a
+        value of type `reply`.
 
         `timeout_ms` defaults to that of the bus, 5000. Raises RemoteError if the responder failed or there is none,
-        RequestTimeoutError if it did not answer in time, ConnectionLostError, NameInvalidError.
+        RequestTimeoutError if it did not answer in time, PayloadTypeError, ConnectionLostError, NameInvalidError.
         """
         waits_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        return await self._call(header_start("request", topic, version), topic, payload, waits_ms, timeout_ms)
+        start = header_start("request", topic, version)
+        return decode_payload(await self._call(start, topic, payload, waits_ms, timeout_ms), reply)
 
     async def subscribe(self, pattern: str, *, buffer_bytes: int | None = None) -> Subscription:
         """Subscribe to messages published from now on. `+` and `#` are wildcards.
@@ -170,6 +214,17 @@ class MbClient(Client):
             self._forget(subscription)
             raise
         return subscription
+
+    async def consume(
+        self, pattern: str, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> Subscription:
+        """Subscribe like `subscribe`: an MB subscription is live, so it has no name, start or acknowledgements.
+
+        Raises ConfigError if one of them is given, and otherwise as `subscribe`.
+        """
+        begins = "" if start == "last" else start
+        self._refuse_options("MB subscriptions are live: use danube://", name=name, start=begins, in_flight=in_flight)
+        return await self.subscribe(pattern)
 
     async def serve(self, pattern: str, handler: Handler, *, priority: float = 0) -> Serving:
         """Answer requests whose topic matches. If several services of this client match, the one with the highest

@@ -8,11 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from raceway.errors import RemoteError
+from raceway.errors import PayloadTypeError, RemoteError
 from raceway.model.envelope import encode_json
 from raceway.net.client.chain import handling
-from raceway.net.client.client import Resource
 from raceway.net.client.messages import Message, Payload, encode_payload
+from raceway.net.client.streams import Resource
 from raceway.wires.mb.codec.encode import error_body
 from raceway.wires.mb.codec.header import MbRefused
 
@@ -50,6 +50,8 @@ async def answer_of(serving: Serving | None, message: Message) -> bytes:
         return encode_payload(result)
     except RemoteError as error:
         return _failure(error.reported, error.text, error.details)
+    except PayloadTypeError as error:
+        return _failure("MALFORMED_MESSAGE", str(error), {"path": error.path})
     except Exception as error:  # the handler is the user's code
         log.exception("request handler of topic %s failed", message.topic)
         return _failure("INTERNAL_ERROR", f"{type(error).__name__}: {error}")

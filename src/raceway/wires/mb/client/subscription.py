@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from raceway.errors import RacewayError
-from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.messages import Message
+from raceway.net.client.streams import MessageStream
 
 # Approximate memory of a held message besides its payload, so that empty messages are bounded, too.
 OVERHEAD_BYTES = 400

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 import msgspec
 
@@ -26,7 +26,7 @@ from raceway.errors import NameInvalidError, RemoteError, RequestTimeoutError
 from raceway.model.document import Members, raw_members
 from raceway.net.client.address import Address
 from raceway.net.client.client import Client
-from raceway.net.client.messages import Payload, encode_payload, parts
+from raceway.net.client.messages import Payload, Published, Receipt, decode_payload, encode_payload, parts
 from raceway.net.client.options import Options
 from raceway.wires.seneca.client.actions import Performer, Runner, SenecaService
 from raceway.wires.seneca.client.attach import Attached
@@ -39,6 +39,8 @@ from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_
 from raceway.wires.seneca.codec.pattern_text import parse_pattern, pattern_of
 from raceway.wires.seneca.codec.patterns import canonical_text
 from raceway.wires.seneca.ids import instance_id
+
+T = TypeVar("T")
 
 # Seneca's default timeout of a call.
 DEFAULT_TIMEOUT_MS = 22_222
@@ -191,15 +193,16 @@ class SenecaClient(Client):
 
     # ---- the verbs of other wires -----------------------------------------------------------------------------------
 
-    async def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> None:
+    async def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> Receipt:
         """Send a message like `send`: `payload` is a JSON object to which the keys of the pattern are added.
 
         Any other payload becomes the member `data`. `confirm` has no effect: HTTP always confirms, TCP cannot. Raises
         as `send`.
         """
         await self.send(pattern, _document(payload))
+        return Receipt(topic=pattern, stored=self._way.confirms)
 
-    async def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> int:
+    async def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> Published:
         """Publish many messages and return their number. Up to 64 are in flight, so their order may change.
 
         The first refusal is raised when all are answered.
@@ -208,16 +211,25 @@ class SenecaClient(Client):
         refusals: list[BaseException] = []
         for part in parts(payloads, AT_ONCE):
             sent = await asyncio.gather(*(self.publish(pattern, each) for each in part), return_exceptions=True)
-            refusals += [result for result in sent if result is not None]
+            refusals += [result for result in sent if isinstance(result, BaseException)]
             count += len(part)
         if refusals:
             raise refusals[0]
-        return count
+        return Published(count)
 
-    async def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes:
-        """Call like `act`, with payloads: returns the result as JSON text, empty for None."""
+    @overload
+    async def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes: ...
+    @overload
+    async def request(
+        self, pattern: str, payload: Payload = b"", *, reply: type[T], timeout_ms: int | None = None
+    ) -> T: ...
+    async def request(
+        self, pattern: str, payload: Payload = b"", *, reply: type[Any] = bytes, timeout_ms: int | None = None
+    ) -> Any:
+        """Call like `act`, with payloads: returns the result as JSON text, empty for None, or as a value of type
+        `reply`."""
         result = await self.act(pattern, _document(payload), timeout_ms=timeout_ms)
-        return b"" if result is None else msgspec.json.encode(result)
+        return decode_payload(b"" if result is None else msgspec.json.encode(result), reply)
 
     async def heartbeat(self) -> None:
         """Return if the bus answers. Raises RequestTimeoutError, ConnectionLostError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from raceway.net.client.client import Resource
+from raceway.net.client.streams import Resource
 from raceway.net.codec.http_stream import HttpCall
 from raceway.wires.seneca.client import http_door
 from raceway.wires.seneca.client.actions import Performer

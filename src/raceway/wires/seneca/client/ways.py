@@ -45,6 +45,8 @@ def find_way(address: Address, options: Options) -> Http | LineCalls:
 class Http:
     """Calls over HTTP. `check` returns if the peer answers; raises ConnectionLostError, RequestTimeoutError."""
 
+    confirms = True
+
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._pool = ClientHttpPool(address, options, ANSWER_LIMIT)
         self._dialect = dialect
@@ -64,6 +66,8 @@ class Http:
 
 class LineCalls:
     """Calls as lines over one TCP connection that reconnects; answers are matched by id."""
+
+    confirms = False
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._keeper = Keeper(address, options, _open_lines, self._receive, _restore_nothing, self._lost)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, overload
 from weakref import WeakSet
 
 import msgspec
@@ -29,13 +29,23 @@ from raceway.net.client.calls import Calls, ManyAnswers, OneAnswer, Unsettled
 from raceway.net.client.chain import PARENT_KEY, with_parent
 from raceway.net.client.client import Client
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import (
+    Payload,
+    Published,
+    Receipt,
+    decode_payload,
+    encode_payload,
+    fresh_ids,
+    parts,
+)
 from raceway.net.client.options import Options
 from raceway.wires.zbus.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.client.queue_service import Handler, QueueService
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
+
+T = TypeVar("T")
 
 # Modes of a queue, as bits.
 QUEUE, PUBSUB, TEMPORARY = 1, 2, 4
@@ -133,7 +143,7 @@ class ZbusClient(Client):
         topic: str | None = None,
         headers: Mapping[str, str] | None = None,
         confirm: bool = True,
-    ) -> None:
+    ) -> Receipt:
         """Put a message into a queue. `topic` selects the subscribers of a publish/subscribe queue.
 
         With `confirm`, returns when the bus has stored the message. Raises RemoteError (404: no such queue, 403: wrong
@@ -144,12 +154,13 @@ class ZbusClient(Client):
         message = codec.produce(name, data, msgid, self._token, confirm, _bytes(topic), keys)
         if confirm:
             await self._ask(_Reply(queue, self._deadline()), msgid, message)
-            return
-        (await self._ready_link()).send(message)
+        else:
+            (await self._ready_link()).send(message)
+        return Receipt(topic=queue, stored=confirm)
 
     async def publish_many(
         self, queue: str, payloads: Iterable[Payload], *, topic: str | None = None, confirm: bool = True
-    ) -> int:
+    ) -> Published:
         """Publish many messages in order and return their number.
 
         A refusal does not stop the rest: the first one is raised when all are answered. ConnectionLostError and
@@ -168,7 +179,7 @@ class ZbusClient(Client):
             if block is not None:
                 await unsettled.add(block)
         await unsettled.end()
-        return count
+        return Published(count)
 
     def _encode_many(
         self, queue: str, payloads: list[bytes], topic: str | None, confirm: bool
@@ -184,12 +195,25 @@ class ZbusClient(Client):
 
     # ---- consuming --------------------------------------------------------------------------------------------------
 
-    async def consume(self, queue: str, topics: Iterable[str] = ()) -> Consumer:
+    async def consume(
+        self,
+        queue: str,
+        topics: Iterable[str] = (),
+        *,
+        name: str = "",
+        start: str | int = "last",
+        in_flight: int | None = None,
+    ) -> Consumer:
         """Return a consumer of a queue, which has its own connection and takes one message at a time.
 
-        `topics` are for a publish/subscribe queue (`*`: all); messages published from now on are received. Raises
-        RemoteError, ConnectionLostError.
+        `topics` are for a publish/subscribe queue (`*`: all); messages published from now on are received. `start`: a
+        queue that does not exist is created there, as by `create_queue`; by default it must exist. Raises RemoteError,
+        ConnectionLostError, ConfigError for `name` and `in_flight`, which zbus does not have.
         """
+        self._refuse_options("a zbus queue is shared by all its consumers", name=name)
+        self._refuse_options("a zbus consumer takes one message at a time", in_flight=in_flight)
+        if start != "last":
+            await self.create_queue(queue, start=start)
         consumer = Consumer(self.address, self._options, queue, tuple(topics))
         await consumer.open(armed=bool(consumer.topics))
         self._users.add(consumer)
@@ -197,6 +221,7 @@ class ZbusClient(Client):
 
     # ---- asking and answering ---------------------------------------------------------------------------------------
 
+    @overload
     async def request(
         self,
         queue: str,
@@ -204,19 +229,38 @@ class ZbusClient(Client):
         *,
         timeout_ms: int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        """Send a request to the consumer of a queue and return the payload of its answer. `timeout_ms` defaults to
-        5000.
+    ) -> bytes: ...
+    @overload
+    async def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T: ...
+    async def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[Any] = bytes,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send a request to the consumer of a queue and return its answer: the payload, or decoded as a value of type
+        `reply`. `timeout_ms` defaults to 5000.
 
         A request that no consumer takes stays in the queue, even after its timeout. Raises RemoteError if the service
-        failed or the queue does not exist, RequestTimeoutError, ConnectionLostError.
+        failed or the queue does not exist, RequestTimeoutError, PayloadTypeError, ConnectionLostError.
         """
         (msgid,) = fresh_ids(1)
         keys = encode_keys(with_parent(PARENT_KEY, headers))
         message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, keys)
         deadline_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
-        return (await self._ask(_Reply(queue, deadline), msgid, message)).body
+        return decode_payload((await self._ask(_Reply(queue, deadline), msgid, message)).body, reply)
 
     async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
         """Answer requests from a queue, up to `at_once` at the same time.

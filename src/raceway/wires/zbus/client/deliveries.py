@@ -13,17 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self
-
-import msgspec
+from typing import Self
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address
-from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Payload, encode_payload, fresh_ids
+from raceway.net.client.messages import Content, Payload, encode_payload, fresh_ids
 from raceway.net.client.options import Options
+from raceway.net.client.streams import MessageStream
 from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
@@ -34,7 +32,7 @@ log = logging.getLogger("raceway.client")
 NO_METHOD = b"ping"
 
 
-class Delivery:
+class Delivery(Content):
     """A message from a queue. `id` is the producer's message id, `topic` that of a publish/subscribe queue, if any."""
 
     __slots__ = ("_answer", "_received", "headers", "id", "payload", "queue", "topic")
@@ -45,15 +43,6 @@ class Delivery:
         self.headers = {_text(name): _text(value) for name, value in received.keys.items()}
         self.topic = self.headers.get("topic")
         self.id = self.headers.get("msgid-raw", "")
-
-    @property
-    def text(self) -> str:
-        """The payload as UTF-8, with replacement characters for malformed bytes."""
-        return self.payload.decode("utf-8", "replace")
-
-    def json(self) -> Any:
-        """Decode the payload as JSON. Raises msgspec.DecodeError."""
-        return msgspec.json.decode(self.payload)
 
     @property
     def status(self) -> int:

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from raceway.errors import ConnectionLostError, RacewayError, RemoteError
+from raceway.errors import ConnectionLostError, PayloadTypeError, RacewayError, RemoteError
 from raceway.net.client.chain import handling
-from raceway.net.client.client import MessageStream, Resource
 from raceway.net.client.messages import Payload, encode_payload
+from raceway.net.client.streams import MessageStream, Resource
 from raceway.wires.zbus.client.deliveries import Delivery
 
 log = logging.getLogger("raceway.client")
@@ -67,6 +67,8 @@ class QueueService(Resource):
             return 200, encode_payload(result)
         except RemoteError as error:
             return _status(error.reported), error.text.encode()
+        except PayloadTypeError as error:
+            return 400, str(error).encode()
         except Exception as error:  # the handler is the user's code
             log.exception("request handler of queue %s failed", self.queue)
             return 500, f"{type(error).__name__}: {error}".encode()

@@ -14,17 +14,18 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, overload
 from weakref import WeakSet
 
 import msgspec
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address, parse_url
-from raceway.net.client.client import Client, MessageStream
+from raceway.net.client.client import Client
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Payload, fresh_ids
+from raceway.net.client.messages import Payload, Published, Receipt, fresh_ids
 from raceway.net.client.options import Options
+from raceway.net.client.streams import MessageStream
 from raceway.wires.zbus.client.client import QUEUE, QueueRow, ZbusClient
 from raceway.wires.zbus.client.deliveries import Consumer, Delivery, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
@@ -35,6 +36,7 @@ from raceway.wires.zbus.codec.client import Received
 log = logging.getLogger("raceway.client")
 
 # Broker address to queue name to the row that the broker reported.
+T = TypeVar("T")
 Table = dict[str, dict[str, QueueRow]]
 
 # How long to wait until trackers know a new queue. Brokers report at once; this is for slow ones.
@@ -160,10 +162,11 @@ class TrackedClient(Client):
         headers: Mapping[str, str] | None = None,
         confirm: bool = True,
         broker: str | None = None,
-    ) -> None:
+    ) -> Receipt:
         """Publish like `ZbusClient.publish`. Raises RemoteError (404) if no broker has the queue."""
         for client in await self._producers(queue, broker):
             await client.publish(queue, payload, topic=topic, headers=headers, confirm=confirm)
+        return Receipt(topic=queue, stored=confirm)
 
     async def publish_many(
         self,
@@ -173,7 +176,7 @@ class TrackedClient(Client):
         topic: str | None = None,
         confirm: bool = True,
         broker: str | None = None,
-    ) -> int:
+    ) -> Published:
         """Publish like `ZbusClient.publish_many`. Raises RemoteError (404) if no broker has the queue."""
         clients = await self._producers(queue, broker)
         if len(clients) == 1:
@@ -181,8 +184,9 @@ class TrackedClient(Client):
         all_payloads = list(payloads)
         for client in clients:
             await client.publish_many(queue, all_payloads, topic=topic, confirm=confirm)
-        return len(all_payloads)
+        return Published(len(all_payloads))
 
+    @overload
     async def request(
         self,
         queue: str,
@@ -191,15 +195,49 @@ class TrackedClient(Client):
         timeout_ms: int | None = None,
         headers: Mapping[str, str] | None = None,
         broker: str | None = None,
-    ) -> bytes:
+    ) -> bytes: ...
+    @overload
+    async def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[T],
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> T: ...
+    async def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        reply: type[Any] = bytes,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> Any:
         """Request like `ZbusClient.request`. Raises RemoteError (404) if no broker has the queue."""
         found = self._having(queue)
         served = {address: row for address, row in found.items() if row.consumer_count}
         client = await self._first_reachable([broker] if broker else _by_load(served or found))
-        return await client.request(queue, payload, timeout_ms=timeout_ms, headers=headers)
+        return await client.request(queue, payload, reply=reply, timeout_ms=timeout_ms, headers=headers)
 
-    async def consume(self, queue: str, topics: Iterable[str] = (), *, broker: str | None = None) -> TrackedConsumer:
+    async def consume(
+        self,
+        queue: str,
+        topics: Iterable[str] = (),
+        *,
+        name: str = "",
+        start: str | int = "last",
+        in_flight: int | None = None,
+        broker: str | None = None,
+    ) -> TrackedConsumer:
         """Consume like `ZbusClient.consume`. Raises RemoteError (404) if no broker has the queue."""
+        self._refuse_options("a zbus queue is shared by all its consumers", name=name)
+        self._refuse_options("a zbus consumer takes one message at a time", in_flight=in_flight)
+        if start != "last":
+            await self.create_queue(queue, start=start, broker=broker)
         consumer = TrackedConsumer(self, queue, tuple(topics), broker)
         if consumer.topics:
             await consumer.join()
