@@ -14,7 +14,6 @@ from raceway.cli import bus, options, output
 from raceway.cli.talk import Sending, Wanted, talk_of
 from raceway.errors import RemoteError
 from raceway.model.text import printable
-from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
     from raceway.client import Message
@@ -220,7 +219,7 @@ def request(
 
 
 def topics(cli: ClientOptions) -> None:
-    """List patterns and their subscribers; for a bus found by its data folder also the topics stored."""
+    """List patterns and their subscribers; unless --url names a single wire, also the topics stored."""
     address = cli.address()
     talk_of(address).check("topics")
 
@@ -229,8 +228,7 @@ def topics(cli: ClientOptions) -> None:
             return await client.topics(), {service.id: service.name for service in await client.services()}
 
     rows, names = asyncio.run(ask())
-    running = None if cli.url else maybe_running(cli.folder)
-    console = running.urls["console"] if running else ""
+    console = cli.maybe_console
     stored = list(bus.list_all(console, "/api/topics", "topics", cli.credential)) if console else None
     subscribed = [
         {"pattern": row.topic, "kind": row.action, "subscribers": _named(row.subscribers, names)} for row in rows

@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 import typer
 
 from raceway.cli import bus, output
+from raceway.server.running import maybe_running
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,11 +34,13 @@ ConfigFile = Annotated[
 Url = Annotated[
     str | None,
     "--url URL",
-    "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, seneca, seneca+tcp, and "
-    "zbus+track for a tracker. Default: RACEWAY_URL, else the bus that runs on the data folder.",
+    "The bus, as raceway://HOST[:8600] or http(s)://HOST:PORT, its console port; or one wire of it, as mb://HOST:PORT; "
+    "also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, zbus+track (a tracker), seneca, seneca+tcp. "
+    "Default: see `raceway --help`.",
 ]
-ConsoleUrl = Annotated[
-    str | None, "--url URL", "Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
+Context = Annotated[str | None, "--context NAME", "The bus, by the name of a saved context."]
+Timeout = Annotated[
+    float | None, "--timeout SECONDS", "How long to wait for an answer of the bus. Default: 30.", {"min": 0.001}
 ]
 Token = Annotated[
     str,
@@ -126,42 +129,62 @@ class WithSettings(OnFolder):
     config_file: ConfigFile = None
 
 
-class Authorized(OnFolder):
-    """`--token`: what the bus may ask for."""
+class OverBus(OnFolder):
+    """`--url`, `--context` and `--token`: a running bus."""
 
+    url: Url = None
+    context: Context = None
     token: Token = ""
     # The former name of --token in `raceway queue` and `raceway seneca`.
     admin_token: Annotated[str, typer.Option("--admin-token", hidden=True, callback=_warn_of_admin_token)] = ""
 
+    @functools.cached_property
+    def named(self) -> bus.NamedBus | None:
+        """The bus that was named other than by its data folder, if any."""
+        return bus.maybe_named(self.url, self.data, self.context)
+
+    @property
+    def maybe_console(self) -> str | None:
+        """The URL of the console port; None if a wire was named, or no bus runs on the data folder."""
+        if self.named is not None:
+            return bus.maybe_console(self.named.url)
+        running = maybe_running(self.folder)
+        return None if running is None else running.urls["console"]
+
     @property
     def credential(self) -> str:
-        """The token given, under either name."""
-        return self.admin_token or self.token
+        """The token given, under either name, otherwise that of the context."""
+        return self.admin_token or self.token or (self.named.token if self.named else "")
 
 
-class OverWire(Authorized):
-    """`--url` of one of the wires."""
+class OverWire(OverBus):
+    """A running bus, over one of its wires."""
 
-    url: Url = None
-
-    def address(self, port: str = "") -> str:
+    def address(self, door: str = "") -> str:
         """The URL to connect to, as `bus.find_url` finds it. Ends the command if there is none."""
-        return bus.find_url(self.url, self.data, port)
+        return bus.find_url(self.url, self.data, door, context=self.context, token=self.credential)
 
 
-class OverConsole(Authorized):
-    """`--url` of the console port."""
+class OverConsole(OverBus):
+    """A running bus, over its console port."""
 
-    url: ConsoleUrl = None
+    timeout: Timeout = None
 
     @functools.cached_property
     def address(self) -> str:
         """The URL of the console port. Ends the command if there is none."""
-        return bus.console_url(self.url, self.data)
+        return bus.console_url(self.url, self.data, context=self.context)
 
-    def ask(self, path: str, method: str = "GET", document: Any = None, **more: Any) -> Any:
-        """Call a path of the console port, as `bus.call_console` does."""
-        return bus.call_console(self.address, path, method, self.credential, document, **more)
+    def ask(
+        self, path: str, method: str = "GET", document: Any = None, *, timeout_s: float = bus.CONSOLE_S, **more: Any
+    ) -> Any:
+        """Call a path of the console port, as `bus.call_console` does. `--timeout` overrides `timeout_s`."""
+        wait_s = self.timeout or timeout_s
+        return bus.call_console(self.address, path, method, self.credential, document, timeout_s=wait_s, **more)
+
+    def list_all(self, path: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all pages of a list, as `bus.list_all` does."""
+        return bus.list_all(self.address, path, name, self.credential, self.timeout or bus.CONSOLE_S)
 
 
 class Commands(typer.Typer):

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
-from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError, RequestTimeoutError
+from raceway.errors import (
+    ConfigError,
+    ConnectionLostError,
+    NoAnswerError,
+    NotConnectedError,
+    RacewayError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from raceway.model.text import printable
 
 if TYPE_CHECKING:
@@ -58,6 +66,7 @@ UNANSWERED = ("TIMEOUT", "504", "action_timeout")
 STATUSES = {
     ConfigError.code: ExitCode.USAGE,
     ConnectionLostError.code: ExitCode.UNREACHABLE,
+    NoAnswerError.code: ExitCode.TIMEOUT,
     RequestTimeoutError.code: ExitCode.TIMEOUT,
 }
 
@@ -170,6 +179,13 @@ def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
 def misuse(text: str) -> NoReturn:
     """Print an error about the options and end the command."""
     fail(text, ExitCode.USAGE)
+
+
+def text_of(error: RacewayError) -> str:
+    """Return an error as one line, with what to do if there is no bus at the address."""
+    if not isinstance(error, NotConnectedError):
+        return str(error)
+    return f"{error}; start a bus with `raceway serve`, or name another with --url raceway://HOST:PORT (console port)"
 
 
 def exit_code_of(error: RacewayError) -> ExitCode:

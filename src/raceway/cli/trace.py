@@ -31,10 +31,10 @@ def trace(
 ) -> None:
     """Show the whole conversation that a message belongs to, as a tree with times.
 
-    Reads the files of the data folder, with or without a running bus; with --url it asks a running bus.
+    Reads the files of the data folder, with or without a running bus; asks the bus that --url or a context names.
     """
     since_us = None if since is None else _moment_us(since)
-    if cli.url is not None:
+    if cli.named is not None and cli.maybe_console:
         found = _maybe_asked(cli, wanted, {"rows": rows, "since_us": since_us, "topic": topic})
     else:
         found = maybe_in_files(cli.folder, wanted, topic, since_us, rows)

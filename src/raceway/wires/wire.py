@@ -27,6 +27,7 @@ class WirePort:
     `name` is the name of the port, and the URL scheme of its clients unless `scheme` is another. `setting` is the key
     of the port's number in the settings of the wire, `offset` its distance from `listen.port_base`. `opens` tells when
     it opens: always, with a certificate, or without one; and only if the setting `needs` is set, if there is one.
+    `advertised` is the key of the `host:port` that clients are told instead, if the wire has such a setting.
     `protocol` is its name in the AsyncAPI document; a port without is not listed there.
     """
 
@@ -35,6 +36,7 @@ class WirePort:
     offset: int
     opens: Literal["always", "with TLS", "without TLS"] = "always"
     needs: str = ""
+    advertised: str = ""
     scheme: str = ""
     # Class of the client, if it is not that of the wire.
     client: str = ""

@@ -9,8 +9,12 @@ WIRE = Wire(
     name="danube",
     settings=DanubeWire,
     ports=(
-        WirePort(name="danube", setting="port", offset=2, opens="without TLS", protocol="grpc"),
-        WirePort(name="danube+tls", setting="port", offset=2, opens="with TLS", protocol="grpc"),
+        WirePort(
+            name="danube", setting="port", offset=2, opens="without TLS", advertised="advertised", protocol="grpc"
+        ),
+        WirePort(
+            name="danube+tls", setting="port", offset=2, opens="with TLS", advertised="advertised", protocol="grpc"
+        ),
     ),
     server="raceway.wires.danube.listen.server:DanubeServer",
     client="raceway.wires.danube.client.client:DanubeClient",
