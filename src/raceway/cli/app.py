@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
@@ -15,8 +15,9 @@ from raceway.cli.contexts import context_app
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
-from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.messages import request, sub, topics
 from raceway.cli.pipeline import pipeline_app
+from raceway.cli.publishing import pub
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.serve import serve, up
@@ -90,8 +91,11 @@ def version(cli: options.Printing) -> None:
 
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
+    sys.stdout = cast(TextIO, output.StandardOutput(sys.stdout))
     try:
         app(prog_name="raceway")
     except RacewayError as error:
         output.complain(output.text_of(error))
         sys.exit(output.exit_code_of(error))
+    finally:
+        output.flush_last()

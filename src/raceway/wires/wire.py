@@ -78,6 +78,7 @@ class Wire:
     pairing     requests and answers in captured traffic; None: the wire has no requests
     spells      whether the wire can express a topic's name, `(name) -> bool`; empty: every name
     namespaces  whether it can name topics of all namespaces, not only of the default one
+    durable     whether its clients can consume from durable subscriptions by name
     own_times   whether the hops of its answered requests have times of the bus's clock alone
     adds_keys   whether its payloads also have the keys by which they are routed, which no schema describes
     colours     in the console, light and dark
@@ -95,6 +96,7 @@ class Wire:
     pairing: Pairing | None = None
     spells: str = ""
     namespaces: bool = False
+    durable: bool = False
     own_times: bool = False
     adds_keys: bool = False
     colours: tuple[str, str] = ("#64748b", "#a3b0c2")

@@ -126,7 +126,7 @@ async def open_link(address: Address, options: Options, owner: Owner, opener: Op
     Raises NotConnectedError if no connection is made within `Options.connect_s`, ConfigError if a certificate file
     cannot be used.
     """
-    context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
+    context = tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
     try:
         async with asyncio.timeout(options.connect_s):
             return await opener(address, options, owner, context)
@@ -137,7 +137,7 @@ async def open_link(address: Address, options: Options, owner: Owner, opener: Op
         raise not_connected(str(address), error) from error
 
 
-def _tls_context(options: Options) -> ssl.SSLContext:
+def tls_context(options: Options) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except (OSError, ssl.SSLError) as error:

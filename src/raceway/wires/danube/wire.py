@@ -21,5 +21,6 @@ WIRE = Wire(
     talk="raceway.wires.danube.commands:DanubeTalk",
     capture="raceway.wires.danube.capture.reader:form",
     namespaces=True,
+    durable=True,
     colours=("#0f8a63", "#4fd1a1"),
 )

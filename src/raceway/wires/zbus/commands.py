@@ -15,11 +15,12 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import options, output, serve
-from raceway.cli.talk import Sending, Show, Talk, Wanted
+from raceway.cli.talk import Sending, Show, ShownMessage, Talk, Wanted
 from raceway.model.text import printable, shortened
 
 
 class ZbusTalk(Talk):
+    options: ClassVar[tuple[str, ...]] = ("--subject",)
     missing: ClassVar[Mapping[str, str]] = {"topics": "zbus has queues, not topics: see `raceway queue list`"}
 
     def publishing(self, given: Sending) -> dict[str, Any]:
@@ -27,8 +28,6 @@ class ZbusTalk(Talk):
 
     async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
         """Print messages one by one, requesting each only when the previous one was printed."""
-        from raceway.client import Message
-
         if len(wanted.topics) > 1:
             output.misuse("over zbus `sub` takes exactly one queue")
         queue, came = wanted.topics[0], 0
@@ -37,7 +36,7 @@ class ZbusTalk(Talk):
                 output.note(f"listening to {queue}")
                 while wanted.count is None or came < wanted.count:
                     delivery = await anext(consumer)
-                    show(Message(delivery.queue, delivery.payload, id=delivery.id))
+                    show(ShownMessage(topic=delivery.queue, payload=delivery.payload, id=delivery.id))
                     came += 1
         return came
 
