@@ -79,6 +79,11 @@ def test_rows_are_a_table_one_document_or_lines(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out) == {"gates": ROWS}
 
 
+def test_without_rows_there_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    options.Printing().show([], COLUMNS, "Bags")
+    assert tuple(capsys.readouterr()) == ("", "Bags: none\n")
+
+
 def test_an_option_that_commands_share_is_the_same_everywhere() -> None:
     helps: dict[str, set[str]] = {}
     for name, command in leaves(get_command(app)).items():

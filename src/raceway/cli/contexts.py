@@ -54,7 +54,7 @@ def list_contexts(cli: options.Printing) -> None:
     }  # fmt: skip
     cli.show(rows, columns, "Contexts")
     if not rows:
-        cli.note("no contexts: `raceway context add NAME raceway://HOST` saves one")
+        cli.note("`raceway context add NAME raceway://HOST` saves one")
 
 
 @context_app.command()

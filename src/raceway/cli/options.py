@@ -102,11 +102,15 @@ class Printing(OptionRecord):
     ) -> None:
         """Print rows as a table, or as JSON: as one document, or one for each row (`lines`).
 
-        `columns` are those of `print_rows`. `document` replaces the rows in JSON.
+        `columns` are those of `print_rows`. `document` replaces the rows in JSON. Without rows there is no table, but a
+        note.
         """
         rows = list(rows)
         if not self.as_json:
-            output.print_rows(title, rows, columns)
+            if rows:
+                output.print_rows(title, rows, columns)
+            else:
+                output.note(f"{title or 'rows'}: none")
             return
         rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
         for each in rows if lines else [rows if document is None else document]:
