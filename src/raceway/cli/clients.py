@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raceway import wires
 from raceway.cli import bus, options, output
 from raceway.cli.talk import Talk
-from raceway.errors import NoAnswerError, RemoteError
+from raceway.errors import RemoteError
 
 if TYPE_CHECKING:
     from raceway.cli.http_door import HttpDoor
 
-T = TypeVar("T")
 # The console port, in place of a wire.
 HTTP = "http"
 
@@ -90,23 +88,8 @@ class ClientOptions(options.OverWire):
         return HttpDoor(url, self.credential, timeout_s, Options(ca_file=self.ca_file, cert_file=self.cert_file))
 
 
-class TimedClient(ClientOptions):
-    """`--timeout` for commands that end with an answer."""
-
-    timeout: options.Timeout = None
-
-    def run(self, address: str, work: Coroutine[Any, Any, T]) -> T:
-        """Run what talks to a wire. Raises NoAnswerError after `--timeout`."""
-
-        async def limited() -> T:
-            async with asyncio.timeout(self.timeout):
-                return await work
-
-        try:
-            return asyncio.run(limited())
-        except TimeoutError as error:
-            reason = f"{self.timeout:g} s have passed; the bus may still carry it out, --timeout waits longer"
-            raise NoAnswerError(address, reason) from error
+class TimedClient(ClientOptions, options.TimedWire):
+    """The same with `--timeout`, for commands that end with an answer."""
 
 
 def is_http(url: str) -> bool:

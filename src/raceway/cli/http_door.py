@@ -23,6 +23,8 @@ from raceway.net.codec.message_documents import MEDIA_TYPE
 
 # Messages and bytes of payload in one request.
 BATCH, BATCH_BYTES = 500, 1024 * 1024
+# Longest idle time of a connection that is used again: the bus closes idle ones after 5 s.
+IDLE_S = 2.0
 # The bus is heard at least every second on an open stream.
 SILENCE_S = 30.0
 # Pauses between attempts to reconnect.
@@ -51,6 +53,7 @@ class HttpDoor:
         self._token, self._timeout_s = token, timeout_s
         self._tls = tls_context(options) if url.startswith("https:") else None
         self._connection = bus.open_console(url, timeout_s, self._tls)
+        self._used_s = 0.0
 
     def close(self) -> None:
         self._connection.close()
@@ -59,10 +62,13 @@ class HttpDoor:
         """Publish messages, all of them or none. Raises RemoteError, ConnectionLostError."""
         headers = bus.bearer(self._token) | {"Content-Type": MEDIA_TYPE}
         body = msgspec.json.encode({"messages": documents})
+        if time.monotonic() - self._used_s > IDLE_S:
+            self._connection.close()  # the next request opens it again
         with bus.failures_in_words(self.url, self._timeout_s):
             self._connection.request("POST", f"/topics/{quote(topic, safe='')}", body, headers)
             response = self._connection.getresponse()
             answer = _answer(self.url, response.status, response.read())
+        self._used_s = time.monotonic()
         stored = answer["messages"]
         offsets = [message["offset"] for message in stored if message.get("offset") is not None]
         return Published({message["topic"] for message in stored}, offsets, answer["routed"])

@@ -198,7 +198,7 @@ def topics(cli: TimedClient) -> None:
 
     rows, names = cli.run(address, ask())
     console = cli.maybe_console
-    stored = list(bus.list_all(console, "/api/topics", "topics", cli.credential)) if console else None
+    stored = list(bus.list_all(console, "/api/topics", "topics", cli.credential, cli.wait_s)) if console else None
     subscribed = [
         {"pattern": row.topic, "kind": row.action, "subscribers": _named(row.subscribers, names)} for row in rows
     ]
@@ -206,7 +206,7 @@ def topics(cli: TimedClient) -> None:
         cli.show(stored, {"topic": "topic", ">first offset": "first", ">next offset": "next"}, "Stored")
     columns = {"pattern": "pattern", "kind": "kind", "by": lambda row: ", ".join(row["subscribers"])}
     cli.show(subscribed, columns, "Subscribed", document={"stored": stored, "subscribed": subscribed})
-    for sentence in bus.blocked_subscriptions(console) if console and not cli.as_json else ():
+    for sentence in bus.blocked_subscriptions(console, cli.credential) if console and not cli.as_json else ():
         output.complain(sentence)
 
 

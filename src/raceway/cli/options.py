@@ -12,9 +12,10 @@ Parameters and fields are declared as help pages show them; a mapping at the end
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -22,8 +23,10 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 import typer
 
 from raceway.cli import bus, output
+from raceway.errors import NoAnswerError
 from raceway.server.running import maybe_running
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Json = Annotated[bool, "--json", "Print JSON, one document per line."]
@@ -164,9 +167,39 @@ class OverBus(OnFolder):
 class OverWire(OverBus):
     """A running bus, over one of its wires."""
 
+    @property
+    def wait_s(self) -> float:
+        """How long to wait for an answer of the console port."""
+        return bus.CONSOLE_S
+
     def address(self, door: str = "") -> str:
         """The URL to connect to, as `bus.find_url` finds it. Ends the command if there is none."""
-        return bus.find_url(self.url, self.data, door, context=self.context, token=self.credential)
+        return bus.find_url(
+            self.url, self.data, door, context=self.context, token=self.credential, timeout_s=self.wait_s
+        )
+
+
+class TimedWire(OverWire):
+    """The same with `--timeout`, for commands that end with an answer."""
+
+    timeout: Timeout = None
+
+    @property
+    def wait_s(self) -> float:
+        return self.timeout or bus.CONSOLE_S
+
+    def run(self, address: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run what talks to a wire. Raises NoAnswerError after `--timeout`."""
+
+        async def limited() -> T:
+            async with asyncio.timeout(self.timeout):
+                return await work
+
+        try:
+            return asyncio.run(limited())
+        except TimeoutError as error:
+            reason = f"{self.timeout:g} s have passed; the bus may still carry it out, --timeout waits longer"
+            raise NoAnswerError(address, reason) from error
 
 
 class OverConsole(OverBus):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from raceway import wires
-from raceway.cli import bus, output
+from raceway.cli import output
 from raceway.cli.clients import (
     HTTP,
     HttpTalk,
@@ -170,7 +170,7 @@ def _publish_http(cli: TimedClient, address: str, topic: str, pace: _Pace, sendi
     common = {"routing_key": sending.key, "version": sending.version, "attributes": sending.headers or None}
     common = {name: value for name, value in common.items() if value is not None}
     stored = _Stored()
-    door = cli.http_door(address, cli.timeout or bus.CONSOLE_S)
+    door = cli.http_door(address, cli.wait_s)
     with refusals(), contextlib.closing(door):
         for chunk, wait_s in pace.chunks(BATCH, BATCH_BYTES):
             time.sleep(wait_s)

@@ -67,7 +67,7 @@ Name = Annotated[str, "Name of the queue."]
 
 @queue_app.command()
 def create(
-    cli: options.OverWire,
+    cli: options.TimedWire,
     name: Name,
     pubsub: Annotated[bool, "--pubsub", "Publish/subscribe queue: a copy for each subscriber, nothing stored."] = False,
     queue_token: Annotated[
@@ -97,7 +97,7 @@ def create(
 
 
 @queue_app.command("list")
-def list_queues(cli: options.OverWire) -> None:
+def list_queues(cli: options.TimedWire) -> None:
     """List queues with their waiting messages and consumers."""
 
     async def ask(client: Any) -> Any:
@@ -142,7 +142,7 @@ def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> Non
     cli.tell({"queue": name, "purged": purged}, text)
 
 
-def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
+def _ask(cli: options.TimedWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
     from raceway.client import connect
 
     address = cli.address("zbus")
@@ -153,7 +153,7 @@ def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
         async with connect(address, admin_token=cli.credential, reconnect=False) as client:
             return await call(client)
 
-    return asyncio.run(run())
+    return cli.run(address, run())
 
 
 def _messages_path(name: str) -> str:
