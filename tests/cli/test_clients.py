@@ -19,10 +19,10 @@ def server() -> Iterator[Server]:
 def test_a_bus_is_used_by_its_console_port_unless_a_wire_is_named(server: Server) -> None:
     console = f"http://127.0.0.1:{server.port('console')}"
     for named in ({"data": server.data}, {"url": console.replace("http:", "raceway:")}, {"url": console}):
-        cli = ClientOptions(**named)  # type: ignore[arg-type]
+        cli = ClientOptions(**named)
         assert cli.place("http") == console
         assert cli.place("mb") == f"mb://127.0.0.1:{server.port('tcp')}"
-        assert ClientOptions(**named, wire="zbus").place("http") == f"zbus://127.0.0.1:{server.port('zbus')}"  # type: ignore[arg-type]
+        assert ClientOptions(**named, wire="zbus").place("http") == f"zbus://127.0.0.1:{server.port('zbus')}"
 
 
 def test_the_url_of_a_wire_is_used_as_it_is() -> None:

@@ -49,10 +49,10 @@ def listening(server: Server, *arguments: str, log: Path) -> subprocess.Popen[st
 # ---- sub -------------------------------------------------------------------------------------------------------------
 
 
-def test_sub_prints_each_message_harmlessly(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
+def test_sub_prints_each_message_harmlessly(server: Server, tmp_path: Path) -> None:
     child = listening(server, "cli.sub.+", "other", "--count", "2", "--timeout", "30", log=tmp_path / "log")
-    bus.publish("cli.sub.x", "esc \x1b[31m\nline")
-    bus.publish("other", "z")
+    run(server, "pub", "cli.sub.x", "esc \x1b[31m\nline")
+    run(server, "pub", "other", "z")
     printed, _ = child.communicate(timeout=30)
     assert child.returncode == 0
     assert printed == "cli.sub.x esc \\x1b[31m\\nline\nother z\n"

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode
@@ -147,7 +147,7 @@ class Follower:
         self._began_us = 0
         self._is_new = start == "end"
 
-    def messages(self, wait_s: float | None) -> Iterator[ShownMessage]:
+    def messages(self, wait_s: float | None) -> Generator[ShownMessage, None, None]:
         """Yield messages for `wait_s` seconds. Raises RemoteError; ConnectionLostError if the first attempt fails."""
         end = None if wait_s is None else time.monotonic() + wait_s
         pause_s, was_open = BACKOFF_S, False
