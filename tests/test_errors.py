@@ -112,4 +112,5 @@ def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {kind.code for kind in CLASSES if kind.retriable}
     assert retriable == {
         "limit", "timeout", "unavailable", "disk_full", "busy", "draining", "unreachable", "connection_lost",
+        "not_connected", "no_answer",
     }  # fmt: skip

@@ -37,7 +37,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x").write_text("{}")
+    (tmp_path / "x.json").write_text("{}")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def run(name: str, *options: str) -> tuple[int, str]:
 def _value(parameter: Any) -> str:
     if choices := getattr(parameter.type, "choices", None):
         return str(next(iter(choices)))
-    return "7" if "int" in parameter.type.name else "x"
+    return {"int": "7", "int range": "7", "path": "x.json"}.get(parameter.type.name, "x")
 
 
 def test_there_are_commands_to_try() -> None:

@@ -69,11 +69,13 @@ class ShownCommit(NamedTuple):
 
 
 class EventStream:
-    """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic."""
+    """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic.
+    `lagging`: topics that may have rows behind their edge; those of all others are offered as they are committed."""
 
     def __init__(self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int) -> None:
         self.form = form
         self.edges = dict(zip(topics, begin, strict=True))
+        self.lagging = dict.fromkeys(topics)
         self.closed = False
         self.changed = asyncio.Event()
         self._sent = dict(self.edges)
@@ -90,6 +92,8 @@ class EventStream:
             self._waiting.append((topic, new))
             self._waiting_bytes += new.size
             self.edges[topic] = new.stop
+        else:
+            self.lagging[topic] = None
         self.changed.set()
 
     def take(self) -> bytes:
@@ -139,6 +143,7 @@ class GrowingStream(EventStream):
 
     def add(self, topic: str, offset: int) -> None:
         self.edges[topic] = self._sent[topic] = offset
+        self.lagging[topic] = None
 
     def maybe_caught_up(self) -> bytes:
         """Return the event that everything was sent, at most one a second."""
@@ -271,8 +276,13 @@ class EventStreams:
         return [topic for topic, offset in new if offset < (self._tails[topic].end or 0)]
 
     def _maybe_behind(self, stream: EventStream) -> str | None:
-        tails = self._tails
-        return next((topic for topic, edge in stream.edges.items() if edge < (tails[topic].end or 0)), None)
+        for topic in list(stream.lagging):
+            end = self._tails[topic].end
+            if end is not None and stream.edges[topic] < end:
+                return topic
+            if end is not None:
+                del stream.lagging[topic]
+        return None
 
     async def _wait(self, stream: EventStream) -> bytes:
         limit_s = self.settings.keepalive_ms / 1000

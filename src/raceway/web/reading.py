@@ -25,7 +25,7 @@ from raceway.model.subscriptions import parse_start
 from raceway.model.topics import has_wildcard, matches
 from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import principal_of
-from raceway.web.event_streams import EventResponse, Form, encode_line, place_of, shown
+from raceway.web.event_streams import LOOK_S, EventResponse, Form, encode_line, place_of, shown
 from raceway.web.inputs import CLAMPED
 from raceway.web.peer import ask
 from raceway.web.routing import CONSUME, EVENTS, Answered, Site, SiteRoutes, get
@@ -33,8 +33,8 @@ from raceway.web.routing import CONSUME, EVENTS, Answered, Site, SiteRoutes, get
 NOT_KEPT = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-# Patterns of one stream; seconds between two checks of its permissions, which are as many as its topics.
-MOST_PATTERNS, CHECK_S = 100, 0.25
+# Patterns of one stream.
+MOST_PATTERNS = 100
 
 FROM = Meta(
     description="`first`, `end`, an offset, or a time such as 2026-01-31T12:00:00Z.",
@@ -64,7 +64,7 @@ class TopicMessages(msgspec.Struct, frozen=True, omit_defaults=True, rename={"be
     gaps: list[Gap] = []
 
 
-class PatternQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from", "form": "as"}):
+class FollowQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from", "form": "as"}):
     pattern: Annotated[str, Meta(description="Topics, or patterns such as `flight.+.gate` and `baggage.#`; commas.")]
     start: Annotated[str, Meta(description="`first`, `end`, a time; for a single topic also an offset.")] = END
     form: Annotated[str, AS] | None = None
@@ -83,7 +83,8 @@ class MatchingTopics:
         self._start = start
         self._seen: set[str] = set()
         self._allowed: set[str] = set()
-        self._checked_s = 0.0
+        self._count = 0
+        self._looked_s = self._checked_s = 0.0
 
     async def first(self) -> list[tuple[str, int]]:
         """Find the topics to begin with; those named exactly are created. Raises as `LocateTopic`."""
@@ -97,14 +98,18 @@ class MatchingTopics:
 
     async def find(self) -> list[tuple[str, int]]:
         """Find topics that have appeared since the last call, from their first message on."""
-        found = await self._matching(FIRST) if self._patterns else []
+        count, now_s = len(self._site.door.view.topics), time.monotonic()
+        if not self._patterns or (count == self._count and now_s - self._looked_s < LOOK_S):
+            return []
+        self._count, self._looked_s = count, now_s
+        found = await self._matching(FIRST)
         self._allowed |= {name for name, _ in found}
         return found
 
     def check(self) -> None:
         """Check from time to time that the caller may still read all topics. Raises ForbiddenError."""
         now_s, permissions = time.monotonic(), self._site.door.view.permissions
-        if permissions.enabled and now_s - self._checked_s >= CHECK_S:
+        if permissions.enabled and now_s - self._checked_s >= LOOK_S:
             self._checked_s, principal = now_s, principal_of(self._request)
             for name in self._allowed:
                 permissions.check(principal, "Consume", name)
@@ -134,7 +139,7 @@ class MatchingTopics:
 
 class TopicReadRoutes(SiteRoutes):
     @get("/topics", CONSUME, "door", media_type=EVENTS)
-    async def follow(self, request: Request, query: PatternQuery) -> Response:
+    async def follow(self, request: Request, query: FollowQuery) -> Response:
         """Messages of all topics that match patterns, live, as server-sent events; also of topics that appear later."""
         patterns = [part for part in query.pattern.split(",") if part]
         if not patterns or len(patterns) > MOST_PATTERNS:
@@ -181,7 +186,7 @@ def _check_start(text: str) -> None:
         raise MalformedError("an offset is possible for a single topic only: begin at `first`, `end` or a time")
 
 
-def _form(request: Request, query: ReadQuery | PatternQuery) -> Form:
+def _form(request: Request, query: ReadQuery | FollowQuery) -> Form:
     if query.form not in (None, "", "rows", "cloudevents"):
         raise MalformedError("`as` must be rows or cloudevents")
     if query.form == "cloudevents" or (not query.form and BATCH in request.headers.get("accept", "")):
