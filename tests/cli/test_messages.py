@@ -102,7 +102,8 @@ def test_sub_prints_headers_under_a_message(server: Server) -> None:
 def test_sub_begins_where_it_is_told(server: Server, place: str, payloads: list[str]) -> None:
     topic = f"cli.from.{place}"
     run(server, "pub", topic, "--lines", "--file", str(_lines(server, 3)))
-    result = run(server, "sub", topic, "--from", place, "--timeout", "2", "--json", "--count", str(len(payloads) or 1))
+    limit = ("--timeout", "20", "--count", str(len(payloads))) if payloads else ("--timeout", "0.3")
+    result = run(server, "sub", topic, "--from", place, "--json", *limit)
     assert [json.loads(line)["payload"] for line in result.stdout.splitlines()] == payloads
 
 
