@@ -16,7 +16,14 @@ import msgspec
 
 from raceway.cli import bus, output
 from raceway.cli.talk import ShownMessage
-from raceway.errors import ConnectionLostError, NotConnectedError, RemoteError
+from raceway.errors import (
+    BusyError,
+    ConnectionLostError,
+    DrainingError,
+    NotConnectedError,
+    RemoteError,
+    UnavailableError,
+)
 from raceway.net.client.link import tls_context
 from raceway.net.client.options import Options
 from raceway.net.codec.message_documents import MEDIA_TYPE
@@ -29,6 +36,8 @@ IDLE_S = 2.0
 SILENCE_S = 30.0
 # Pauses between attempts to reconnect.
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
+# Refusals of a bus that stops or is overloaded: it is asked again.
+PASSING = (BusyError.code, DrainingError.code, UnavailableError.code)
 # Rows are committed some time after the bus has stamped them: how far a reconnected stream goes back.
 SLACK_US = 30_000_000
 
@@ -159,8 +168,8 @@ class Follower:
                         output.note("reconnected" if was_open else f"listening to {', '.join(self._patterns)}")
                         was_open, pause_s = True, BACKOFF_S
                         yield from self._shown(events)
-                except ConnectionLostError as error:
-                    if not was_open:
+                except (ConnectionLostError, RemoteError) as error:
+                    if not was_open or (isinstance(error, RemoteError) and error.reported not in PASSING):
                         raise
                     output.note(f"{error}; reconnecting")
                     if end is not None and time.monotonic() + pause_s >= end:
