@@ -52,6 +52,8 @@ EXAMPLES = [
     (errors.TrimmedError(3, 9), "position 3 was removed by retention; the first one left is 9"),
     (errors.TrimmedError(3, 9, "t"), "offset 3 of topic 't' was removed by retention; the first one left is 9"),
     (errors.ConnectionLostError("mb://x", "reset"), "connection to mb://x lost: reset"),
+    (errors.NotConnectedError("mb://x", "nothing listens"), "no connection to mb://x: nothing listens"),
+    (errors.NoAnswerError("http://x", "30 s passed"), "no answer from http://x: 30 s passed"),
     (errors.UnsupportedError("MbClient", "consume", "subscribe()"), "MbClient has no consume: use subscribe()"),
     (errors.UnsupportedError("DanubeClient", "serve"), "DanubeClient has no serve: its wire does not support it"),
 ]
@@ -110,4 +112,5 @@ def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {kind.code for kind in CLASSES if kind.retriable}
     assert retriable == {
         "limit", "timeout", "unavailable", "disk_full", "busy", "draining", "unreachable", "connection_lost",
+        "not_connected", "no_answer",
     }  # fmt: skip

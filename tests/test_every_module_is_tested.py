@@ -101,7 +101,7 @@ ELSEWHERE = {
     "end_to_end/test_zbus_queues.py": "wires/zbus/listen/server wires/zbus/listen/session",
     "end_to_end/test_mb_server.py": "wires/mb/listen/server",
     "one_bus/test_fifth_wire.py": "wires/server",
-    "end_to_end/test_http_door.py": "web/connection web/publishing web/reading",
+    "end_to_end/test_http_door.py": "web/connection web/publishing",
     "end_to_end/test_console_api.py": "web/answers web/asking web/health",
     "end_to_end/test_schema_registry.py": "web/registry web/registry_form",
     "end_to_end/test_schemas.py": "web/schemas",

@@ -32,6 +32,7 @@ SLOW = (
     "tests/one_bus/test_danube_joins.py::test_what_was_not_acknowledged_comes_again_after_the_plug_was_pulled",
     "tests/journal/write/test_seal.py::test_sealing_killed_at_random_moments",
     "tests/recovery/test_folder_watch.py",
+    "tests/cli/test_messages.py::test_sub_goes_on_after_a_restart_of_the_bus",
     # Several JVMs, one after another.
     "tests/cli/test_demo.py",
     "tests/cli/test_pipeline.py",

@@ -15,8 +15,8 @@ def commands_page() -> str:
     return page(
         "Commands",
         "Results go to standard output; errors, notes and progress go to standard error. An error is one line that",
-        "begins with `raceway:`. Commands that talk to a running bus take `--url`, or find the bus through its data",
-        "folder.",
+        "begins with `raceway:`. Commands that talk to a running bus take `--url`, or find the bus through a saved",
+        "context or its data folder: see [name a bus](../howto/name-a-bus.md).",
         "",
         *table(["exit status", "meaning"], [*_exit_codes(), ("130", "stopped by Ctrl-C")]),
         *_command_lines(typer.main.get_command(app), "raceway"),

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from docs.generate.markdown import cell, page, table
 from raceway import config, wires
-from raceway.cli.bus import URL_VARIABLE
+from raceway.cli.bus import CONTEXT_VARIABLE, URL_VARIABLE
 from raceway.cli.configuration import as_toml
 from raceway.config import reading
 
@@ -43,6 +43,7 @@ def settings_page() -> str:
             [
                 (f"`{reading.FILE_VARIABLE}`", "The TOML file, where no `--config` names one."),
                 (f"`{URL_VARIABLE}`", "The bus that commands talk to, where no `--url` names one."),
+                (f"`{CONTEXT_VARIABLE}`", "The same, by the name of a saved context."),
             ],
         ),
     ]

@@ -59,6 +59,8 @@
         ├── UnsupportedError        the wire of a client does not have a method
         ├── PipelineError           tables, checkpoints, Spark or Java
         └── ConnectionLostError     a client's connection ended before the answer
+            ├── NotConnectedError     no connection could be made
+            └── NoAnswerError         no answer in time; the call may have been carried out
 
 Codecs map `code` to the codes of their wire in a table, where an error without an entry has that of its base class
 (manual: understand/errors): a new error is a class here, and a line in the tree above. `retriable`: the same call may
@@ -587,3 +589,15 @@ class ConnectionLostError(FactsError, LocalError, code="connection_lost", retria
     sentence = "connection to {address} lost: {reason}"
     address: str
     reason: str
+
+
+class NotConnectedError(ConnectionLostError, code="not_connected"):
+    """No connection to `address` could be made: refused, host unknown, or the other side speaks another protocol."""
+
+    sentence = "no connection to {address}: {reason}"
+
+
+class NoAnswerError(ConnectionLostError, code="no_answer"):
+    """No answer of `address` arrived in time. The call may have been carried out nevertheless."""
+
+    sentence = "no answer from {address}: {reason}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -63,3 +64,18 @@ def test_a_page_says_where_the_next_one_begins() -> None:
 ])  # fmt: skip
 def test_what_cannot_be_found_is_refused(intent: Any, error: type[Exception]) -> None:
     assert isinstance(outcome(Bench(), RecordingPeer(), intent), error)
+
+
+def test_a_reader_may_begin_at_a_time() -> None:
+    bench, peer = Bench(), RecordingPeer()
+    times = []
+    for _ in range(3):
+        times.append(bench.clock_us())
+        bench.publish(peer, Message(b"t"))
+        bench.loop.settle()
+        bench.loop.advance(1.0)
+    for number, time_us in enumerate(times):
+        text = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat()
+        assert outcome(bench, peer, LocateTopic("t", text)).begin == (number,)
+        assert len(outcome(bench, peer, ReadTopic("t", text, 10, 1000)).rows) == 3 - number
+    assert outcome(bench, peer, LocateTopic("t", "2999-01-01T00:00:00Z")).begin == (3,)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,17 @@ from typer.testing import CliRunner
 from raceway import __version__
 from raceway.cli import app as application
 from raceway.cli.output import EXIT_CODE_MEANINGS
+from tests.rigs.server import Server, running_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A bus with more messages than a pipe holds."""
+    with running_server() as server:
+        lines = "line\n" * 20_000
+        command = [sys.executable, "-m", "raceway", "pub", "piped", "--lines", "--data", str(server.data)]
+        subprocess.run(command, input=lines, text=True, check=True, capture_output=True, timeout=60)
+        yield server
 
 
 def raceway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -71,6 +84,22 @@ def test_a_reader_that_goes_away_is_not_worth_a_word() -> None:
     command = f"{sys.executable} -m raceway config --json | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+@pytest.mark.parametrize("command", ["config", "config --json", "--help", "sub '#' --from first --raw --url $URL"])
+def test_a_reader_that_has_enough_is_no_error(command: str, reader: str, server: Server) -> None:
+    url = f"raceway://127.0.0.1:{server.port('console')}"
+    script = f"set -o pipefail; {sys.executable} -m raceway {command} 2> >(grep -v listening >&2) | {reader}"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"URL": url}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_keeps_its_status_when_the_reader_is_gone() -> None:
+    script = f"set -o pipefail; {sys.executable} -m raceway pub a.b x --url mb://127.0.0.1:1 2> /dev/null | true"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, timeout=60, check=False).returncode == 3
 
 
 def test_an_error_nobody_planned_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,7 @@ def test_read_shows_one_row_with_its_payload_indented(folder: Path) -> None:
     result = run(folder, "read", 5)
     assert result.exit_code == 0
     assert "40 bytes, JSON" in result.stdout
+    assert "time_us" not in result.stdout, "the time is there, to be read"
     assert '    "n": 5' in result.stdout
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from raceway.cli.app import app
 from raceway.cli.output import ExitCode
 from raceway.client import ActionMessage, SenecaService, sync
-from raceway.errors import NameInvalidError, RemoteError
+from raceway.errors import RemoteError
 from tests.rigs.server import Door, Server, running_server, wait_until
 
 
@@ -31,14 +33,8 @@ def bus(server: Server) -> Iterator[sync.SyncMbClient]:
         yield bus
 
 
-def run(server: Server, *arguments: str, stdin: str | bytes | None = None) -> Any:
-    return CliRunner().invoke(app, [*arguments, "--data", str(server.data)], input=stdin, catch_exceptions=False)
-
-
-def payload_of(subscription: sync.SyncSubscription) -> bytes:
-    message = subscription.get(10)
-    assert message is not None
-    return message.payload
+def run(server: Server, *arguments: str) -> Any:
+    return CliRunner().invoke(app, [*arguments, "--data", str(server.data)], catch_exceptions=False)
 
 
 def listening(server: Server, *arguments: str, log: Path) -> subprocess.Popen[str]:
@@ -50,75 +46,13 @@ def listening(server: Server, *arguments: str, log: Path) -> subprocess.Popen[st
     return child
 
 
-# ---- pub -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "payloads"),
-    [
-        (["hello"], None, [b"hello"]),
-        (["-"], b"from\nstdin\xff", ["from\nstdin\ufffd".encode()]),
-        ([], b"no argument", [b"no argument"]),
-        (["--lines"], b"one\ntwo\n", [b"one", b"two"]),
-        (["x", "--count", "3"], None, [b"x", b"x", b"x"]),
-        ([""], None, [b""]),
-    ],
-)
-def test_pub_sends_what_it_is_given(
-    server: Server, bus: sync.SyncMbClient, arguments: list[str], stdin: bytes | None, payloads: list[bytes]
-) -> None:
-    subscription = bus.subscribe("cli.pub")
-    result = run(server, "pub", "cli.pub", *arguments, stdin=stdin)
-    assert result.exit_code == 0
-    assert [payload_of(subscription) for _ in payloads] == payloads
-    assert "stored" in result.stderr
-
-
-def test_pub_takes_a_file(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
-    (tmp_path / "message").write_bytes(b"in a file")
-    subscription = bus.subscribe("cli.file")
-    assert run(server, "pub", "cli.file", "--file", str(tmp_path / "message")).exit_code == 0
-    assert payload_of(subscription) == b"in a file"
-
-
-def test_pub_goes_on_where_nobody_listens_and_says_so(server: Server) -> None:
-    result = run(server, "pub", "cli.nobody", "x", "--count", "9000", "--json")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout) == {
-        "topic": "cli.nobody", "messages": 9000, "bytes": 9000, "acknowledged": False, "subscribers": False,
-    }  # fmt: skip
-    stored = json.loads(run(server, "topics", "--json").stdout)["stored"]
-    (row,) = [row for row in stored if row["topic"] == "cli.nobody"]
-    assert (row["first"], row["next"]) == (0, 9000)
-
-
-def test_pub_without_acknowledgement_still_delivers_before_it_ends(server: Server, bus: sync.SyncMbClient) -> None:
-    subscription = bus.subscribe("cli.fast")
-    result = run(server, "pub", "cli.fast", "x", "--no-ack", "--json", "--count", "50")
-    assert json.loads(result.stdout)["acknowledged"] is False
-    assert [payload_of(subscription) for _ in range(50)] == [b"x"] * 50
-
-
-def test_pub_refuses_a_topic_that_cannot_be(server: Server) -> None:
-    with pytest.raises(NameInvalidError):
-        run(server, "pub", "not..a.topic", "x")
-
-
-def test_pub_wants_one_source(server: Server, tmp_path: Path) -> None:
-    result = run(server, "pub", "a", "text", "--file", str(tmp_path / "f"))
-    assert result.exit_code == ExitCode.USAGE
-    missing = run(server, "pub", "a", "--file", str(tmp_path / "missing"))
-    assert missing.exit_code == ExitCode.USAGE
-    assert "No such file" in missing.stderr
-
-
 # ---- sub -------------------------------------------------------------------------------------------------------------
 
 
-def test_sub_prints_each_message_harmlessly(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
+def test_sub_prints_each_message_harmlessly(server: Server, tmp_path: Path) -> None:
     child = listening(server, "cli.sub.+", "other", "--count", "2", "--timeout", "30", log=tmp_path / "log")
-    bus.publish("cli.sub.x", "esc \x1b[31m\nline")
-    bus.publish("other", "z")
+    run(server, "pub", "cli.sub.x", "esc \x1b[31m\nline")
+    run(server, "pub", "other", "z")
     printed, _ = child.communicate(timeout=30)
     assert child.returncode == 0
     assert printed == "cli.sub.x esc \\x1b[31m\\nline\nother z\n"
@@ -135,6 +69,89 @@ def test_sub_gives_bytes_to_a_pipe(server: Server, bus: sync.SyncMbClient, tmp_p
     child = listening(server, "cli.raw", "--count", "1", "--timeout", "30", "--raw", log=tmp_path / "log")
     bus.publish("cli.raw", "tab\there")
     assert child.communicate(timeout=30)[0] == "tab\there\n"
+
+
+def rows_of(child: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    printed, _ = child.communicate(timeout=30)
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def test_sub_tells_headers_time_sender_and_offset(server: Server, tmp_path: Path) -> None:
+    child = listening(server, "cli-all.x", "--count", "1", "--timeout", "30", "--json", log=tmp_path / "log")
+    run(server, "pub", "cli-all.x", "\x00", "-H", "tenant=acme", "--key", "k")
+    (row,) = rows_of(child)
+    assert (row["offset"], row["sender"], row["wire"], row["key"]) == (0, "127.0.0.1", "http", "k")
+    assert (row["headers"], row["payload"]) == ({"tenant": "acme"}, "\x00")
+    assert abs(row["time_us"] / 1e6 - time.time()) < 60
+
+
+def test_sub_prints_headers_under_a_message(server: Server) -> None:
+    run(server, "pub", "cli.headers", "hello", "-H", "note=two\nlines")
+    result = run(server, "sub", "cli.headers", "--from", "first", "--count", "1", "--headers", "--timeout", "20")
+    line, facts, header = result.stdout.splitlines()
+    assert line == "cli.headers hello"
+    assert re.fullmatch(
+        r"   2\d{3}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z  offset 0  from 127\.0\.0\.1  over http  id \S+", facts
+    )
+    assert header == "   note: two\\nlines"
+
+
+@pytest.mark.parametrize(
+    ("place", "payloads"), [("first", ["0", "1", "2"]), ("2", ["2"]), ("1h", ["0", "1", "2"]), ("last", [])]
+)
+def test_sub_begins_where_it_is_told(server: Server, place: str, payloads: list[str]) -> None:
+    topic = f"cli.from.{place}"
+    run(server, "pub", topic, "--lines", "--file", str(_lines(server, 3)))
+    limit = ("--timeout", "20", "--count", str(len(payloads))) if payloads else ("--timeout", "0.3")
+    result = run(server, "sub", topic, "--from", place, "--json", *limit)
+    assert [json.loads(line)["payload"] for line in result.stdout.splitlines()] == payloads
+
+
+def _lines(server: Server, count: int) -> Path:
+    path = server.data.parent / "lines"
+    path.write_text("".join(f"{number}\n" for number in range(count)))
+    return path
+
+
+def test_sub_has_history_of_every_topic_that_matches(server: Server) -> None:
+    for topic in ("cli.many.a", "cli.many.b_c", "cli.other"):
+        run(server, "pub", topic, topic)
+    result = run(server, "sub", "cli.many.#", "--from", "first", "--count", "2", "--timeout", "20")
+    assert sorted(result.stdout.splitlines()) == ["cli.many.a cli.many.a", "cli.many.b_c cli.many.b_c"]
+
+
+def test_sub_goes_on_after_a_restart_of_the_bus_without_loss_or_repeat(tmp_path: Path) -> None:
+    with running_server() as own:
+        arguments = ("again.#", "--count", "6", "--timeout", "60", "--json")
+        child = listening(own, *arguments, "--url", f"raceway://127.0.0.1:{own.port('console')}", log=tmp_path / "log")
+        for number in range(3):
+            run(own, "pub", "again.a", str(number))
+        own.restart()
+        for number in range(3, 6):
+            run(own, "pub", "again.b" if number == 5 else "again.a", str(number))
+        assert sorted(row["payload"] for row in rows_of(child)) == ["0", "1", "2", "3", "4", "5"]
+    assert "reconnected" in (tmp_path / "log").read_text()
+
+
+def test_a_durable_subscription_goes_on_where_the_last_command_ended(server: Server) -> None:
+    run(server, "pub", "cli-durable", "--lines", "--file", str(_lines(server, 4)))
+    arguments = ("sub", "cli-durable", "--durable", "till", "--timeout", "20", "--raw")
+    assert run(server, *arguments, "--from", "first", "--count", "3").stdout == "0\n1\n2\n"
+    assert run(server, *arguments, "--count", "1").stdout == "3\n"
+
+
+def test_an_offset_of_several_topics_is_refused(server: Server) -> None:
+    result = run(server, "sub", "cli.#", "--from", "7")
+    assert result.exit_code == ExitCode.FAILED
+    assert "an offset is possible for a single topic only" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--from", "yesterday"), ("--wire", "mb", "--from", "first"), ("--subject", "x"), ("--wire", "nosuch")],
+)
+def test_sub_refuses_what_a_wire_does_not_have(server: Server, arguments: tuple[str, ...]) -> None:
+    assert run(server, "sub", "cli.a", *arguments).exit_code == ExitCode.USAGE
 
 
 def test_sub_refuses_raw_bytes_on_a_terminal(server: Server) -> None:
@@ -162,6 +179,12 @@ def test_request_prints_the_answer(server: Server, bus: sync.SyncMbClient) -> No
     answer = json.loads(run(server, "request", "cli.ask", "hello", "--json").stdout)
     assert answer["answer"] == "you said hello\x07"
     assert answer["elapsed_ms"] > 0
+
+
+def test_request_takes_a_wire_of_the_bus(server: Server, bus: sync.SyncMbClient) -> None:
+    bus.serve("cli.wire", lambda message: message.text[::-1])
+    assert run(server, "request", "cli.wire", "hello", "--wire", "zbus").stdout == "olleh\n"
+    assert run(server, "request", "cli.wire", "hello", "--wire", "http").exit_code == ExitCode.USAGE
 
 
 def test_request_ends_with_a_status_for_each_fate(server: Server, bus: sync.SyncMbClient) -> None:
@@ -245,20 +268,6 @@ def test_request_over_seneca_ends_with_a_status_for_each_fate(server: Server, se
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert done.stderr.startswith("raceway: ")
-
-
-@pytest.mark.parametrize(("scheme", "door"), [("seneca", "seneca"), ("seneca+tcp", "seneca_tcp")])
-def test_pub_over_seneca_is_a_message_that_nobody_has_to_answer(
-    server: Server, bus: sync.SyncMbClient, scheme: str, door: Door
-) -> None:
-    with bus.subscribe("cli.saved") as saved:
-        url = f"{scheme}://127.0.0.1:{server.port(door)}"
-        lines = '{"id":1}\n{"id":2}\n'
-        result = run(server, "pub", "role:cli,cmd:saved", "--lines", "--url", url, "--json", stdin=lines)
-        told = json.loads(result.stdout)
-        assert (told["messages"], told["acknowledged"]) == (2, scheme == "seneca"), "TCP acknowledges nothing"
-        found = sorted(json.loads(payload_of(saved))["id"] for _ in range(2))
-    assert found == [1, 2]
 
 
 def test_sub_and_topics_say_that_seneca_has_none(server: Server) -> None:

@@ -79,14 +79,19 @@ def test_rows_are_a_table_one_document_or_lines(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out) == {"gates": ROWS}
 
 
+def test_without_rows_there_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    options.Printing().show([], COLUMNS, "Bags")
+    assert tuple(capsys.readouterr()) == ("", "Bags: none\n")
+
+
 def test_an_option_that_commands_share_is_the_same_everywhere() -> None:
-    """`--url` names the console port or a wire; every other shared option has one meaning."""
     helps: dict[str, set[str]] = {}
     for name, command in leaves(get_command(app)).items():
         if name != "demo":  # its folder is made for it
             for parameter in command.params:
                 for option in parameter.opts:
                     helps.setdefault(option, set()).add(getattr(parameter, "help", None) or "")
-    for option in ("--token", "--data", "--config", "--json", "--yes", "--start", "--ca-file", "--cert-file"):
+    for option in (
+        "--url", "--context", "--token", "--data", "--config", "--json", "--yes", "--start", "--ca-file", "--cert-file",
+    ):  # fmt: skip
         assert len(helps[option]) == 1, option
-    assert len(helps["--url"]) == 2

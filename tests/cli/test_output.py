@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.cli import output
-from raceway.cli.output import ExitCode
-from raceway.errors import ConfigError, ConnectionLostError, NoRouteError, RacewayError, RequestTimeoutError
+from raceway.cli.output import ExitCode, moment, text_of
+from raceway.errors import (
+    ConfigError,
+    ConnectionLostError,
+    NoRouteError,
+    NotConnectedError,
+    RacewayError,
+    RequestTimeoutError,
+)
 from raceway.model.text import printable, shortened
 
 
@@ -96,3 +103,15 @@ def test_errors_end_a_command_with_their_status(error: RacewayError, code: ExitC
 
 def test_every_status_has_a_meaning() -> None:
     assert set(output.EXIT_CODE_MEANINGS) == set(ExitCode)
+
+
+def test_times_are_in_utc_and_say_so() -> None:
+    assert moment(1_769_846_400_123_456) == "2026-01-31 08:00:00Z"
+    assert moment(1_769_846_400_123_456, "milliseconds") == "2026-01-31 08:00:00.123Z"
+    assert moment(0) == ""
+
+
+def test_only_a_bus_that_is_not_there_brings_advice() -> None:
+    lost = ConnectionLostError("mb://x", "reset")
+    assert text_of(lost) == str(lost)
+    assert "start a bus with `raceway serve`" in text_of(NotConnectedError("mb://x", "nothing listens on this port"))

@@ -170,3 +170,56 @@ def test_a_stop_ends_streams_and_a_reader_goes_on_after_the_restart() -> None:
         with event_stream(server, "/topics/kept", Last_Event_ID=last) as stream:
             rest = [event.data["payload"] for event in itertools.islice(stream.events(), sent - len(seen))]
     assert seen + rest == [str(number) for number in range(sent)]
+
+
+# ---- all topics that match -------------------------------------------------------------------------------------------
+
+
+def payloads(stream: Any, count: int) -> list[str]:
+    rows = (event.data for event in stream.events() if event.kind == "message")
+    return sorted(row["payload"] for row in itertools.islice(rows, count))
+
+
+def test_a_pattern_has_topics_of_before_and_of_later(server: Server) -> None:
+    post(server, "/topics/pattern.a", b"before")
+    with event_stream(server, "/topics?pattern=pattern.%23,pattern-too&from=first") as stream:
+        post(server, "/topics/pattern.b.c", b"later")
+        post(server, "/topics/pattern-too", b"exact")
+        post(server, "/topics/other", b"not")
+        assert payloads(stream, 3) == ["before", "exact", "later"]
+
+
+def test_a_pattern_begins_at_a_time(server: Server) -> None:
+    post(server, "/topics/timed.a", b"before")
+    (row,) = get(server, "/topics/timed.a").json()["messages"]
+    time_us = row["time_us"] + 1
+    post(server, "/topics/timed.a", b"after")
+    text = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time_us // 1_000_000))}.{time_us % 1_000_000:06}Z"
+    with event_stream(server, f"/topics?pattern=timed.%2B&from={text}") as stream:
+        assert payloads(stream, 1) == ["after"]
+    assert [row["payload"] for row in get(server, f"/topics/timed.a?from={text}").json()["messages"]] == ["after"]
+
+
+def test_a_queue_with_a_token_is_matched_by_no_pattern(server: Server) -> None:
+    with connect(f"zbus://127.0.0.1:{server.port('zbus')}", wire="zbus") as zbus:
+        zbus.create_queue("guarded.q", token="sesame")
+    post(server, "/topics/guarded.q", b"secret")
+    post(server, "/topics/guarded.open", b"open")
+    with event_stream(server, "/topics?pattern=guarded.%23&from=first") as stream:
+        assert payloads(stream, 1) == ["open"]
+        post(server, "/topics/guarded.q", b"secret")
+        post(server, "/topics/guarded.open", b"again")
+        assert payloads(stream, 1) == ["again"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("", "malformed"), ("pattern=", "malformed"), ("pattern=,", "malformed"), ("pattern=a,b&from=7", "malformed"),
+        ("pattern=%23&from=soon", "invalid_value"), ("pattern=a b", "name_invalid"),
+        ("pattern=a&from=soon", "malformed"), ("pattern=" + ",".join(map(str, range(101))), "malformed"),
+    ],
+)  # fmt: skip
+def test_patterns_that_make_no_sense_are_refused(server: Server, query: str, code: str) -> None:
+    answer = get(server, f"/topics?{query.replace(' ', '%20')}")
+    assert (answer.status, answer.code) == (400, code)

@@ -158,3 +158,47 @@ def test_bodies_on_their_way_in_are_bounded_together() -> None:
     listen = config.Listen(http=config.HttpDoorSettings(pending_bytes=10))
     answer = ask(build_app(DOOR(Bench().broker), (), listen=listen), "/topics/t", "POST", body=b"more than ten bytes")
     assert (answer.status, answer.headers["connection"]) == (503, "close")
+
+
+# ---- streams that grow -----------------------------------------------------------------------------------------------
+
+
+def test_a_growing_stream_has_topics_that_appear_later_before_what_came_after_them() -> None:
+    async def run() -> None:
+        rig = Rig()
+        rig.broker.topics.own("t")
+        new: list[tuple[str, int]] = []
+
+        async def find() -> list[tuple[str, int]]:
+            found = [*new]
+            new.clear()
+            return found
+
+        chunks = rig.streams.chunks(rig.streams.open(("t",), (0,), "rows", find))
+        await rig.publish(b"0")
+        assert await texts(chunks, 1) == ["0"]
+        await rig.publish(b"1", topic=b"later")
+        new.append(("later", 0))
+        await rig.publish(b"2")
+        assert await texts(chunks, 2) == ["1", "2"]
+
+    asyncio.run(run())
+
+
+def test_a_growing_stream_has_no_ids_and_tells_when_everything_was_sent() -> None:
+    async def run() -> None:
+        rig = Rig()
+        rig.broker.topics.own("t")
+
+        async def find() -> list[tuple[str, int]]:
+            return []
+
+        await rig.publish(b"0")
+        stream = rig.streams.open(("t",), (0,), "rows", find)
+        stream._clock_us = lambda: 5_000_000  # type: ignore[attr-defined]
+        chunks = rig.streams.chunks(stream)
+        said = [await asyncio.wait_for(anext(chunks), 5) for _ in range(3)]
+        assert said[1].startswith(b'data: {"topic":"t"')
+        assert said[2] == b'event: caught-up\ndata: {"time_us":5000000}\n\n'
+
+    asyncio.run(run())

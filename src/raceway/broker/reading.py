@@ -9,15 +9,16 @@ from typing import Any
 
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
-from raceway.broker.places import rows_of
+from raceway.broker.places import find_offset, rows_of
 from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
-from raceway.errors import MalformedError, TrimmedError, UnavailableError, UnknownTopicError
+from raceway.errors import InvalidValueError, MalformedError, TrimmedError, UnavailableError, UnknownTopicError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import Batch
 from raceway.model.intents import reading as intents
 from raceway.model.intents.kinds import Done
 from raceway.model.security import Principal
+from raceway.model.subscriptions import Start, parse_start
 from raceway.model.topics import canonical_name, parse_namespaced_topic
 
 # Gaps in one answer, and rows per read, when a range of offsets is searched for gaps.
@@ -55,15 +56,16 @@ class Reading:
 
     # ---- intents -----------------------------------------------------------------------------------------------------
 
-    def locate(self, peer: Peer, call: intents.LocateTopic) -> intents.Located:
+    def locate(self, peer: Peer, call: intents.LocateTopic) -> Steps[intents.Located]:
         """Raises NameInvalidError, ForbiddenError, UnknownTopicError, MalformedError."""
         topics = self.readable(peer.principal, call.topic, peer.network if call.creates else None)
-        return intents.Located(tuple(topic.name for topic in topics), tuple(self.positions(topics, call.start)))
+        begin = yield from self._begin(topics, call.start)
+        return intents.Located(tuple(topic.name for topic in topics), tuple(begin))
 
     def read(self, peer: Peer, call: intents.ReadTopic) -> Steps[intents.TopicRead]:
         """Raises as `locate`, and TrimmedError. Rows that cannot be found up to the end after a commit are lost."""
         topics = self.readable(peer.principal, call.topic)
-        begin = self.positions(topics, call.start)
+        begin = yield from self._begin(topics, call.start)
         ends = self._ends(topics)
         work = self._bus.aside(partial(_read, self._journal, topics, begin, call.limit, call.max_bytes))
         found, following, gaps = yield work
@@ -119,6 +121,16 @@ class Reading:
             topic = self._bus.topics.named(name, maker)
         return topic.partitions or (topic,)
 
+    def _begin(self, topics: Sequence[Topic], text: str) -> Steps[list[int]]:
+        """Find a position or a time. Raises MalformedError."""
+        start = _maybe_time(text)
+        if start is None:
+            return self.positions(topics, text)
+        found: list[int] = yield self._bus.aside(
+            lambda: [find_offset(self._journal, topic.name, start) for topic in topics]
+        )
+        return found
+
     def positions(self, topics: Sequence[Topic], text: str) -> list[int]:
         """Parse a position: `first`, `end`, or an offset for each topic. Raises MalformedError."""
         ranges = [self._journal.offsets(topic.name) for topic in topics]
@@ -144,6 +156,15 @@ class Reading:
 
     def _ends(self, topics: Sequence[Topic]) -> list[int]:
         return [self._journal.offsets(topic.name)[1] for topic in topics]
+
+
+def _maybe_time(text: str) -> Start | None:
+    """Parse a time with a zone, such as 2026-01-31T12:00:00Z; None for everything else."""
+    try:
+        start = parse_start(text)
+    except InvalidValueError:
+        return None
+    return start if start.at == "time" else None
 
 
 def topic_name(bus: Bus, text: str) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
 from raceway import __version__
-from raceway.cli import options, output
+from raceway.cli import bus, options, output
 from raceway.cli.bench import bench
 from raceway.cli.configuration import show_config
+from raceway.cli.contexts import context_app
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
-from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.messages import request, sub, topics
 from raceway.cli.pipeline import pipeline_app
+from raceway.cli.publishing import pub
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.serve import serve, up
@@ -27,9 +29,17 @@ from raceway.wires.wire import load
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
 
+SUMMARY = "A durable message bus: run it, send and receive messages, read what it stored."
+FINDING = (
+    "Commands find the running bus by the first of these: --url or --context after the command; the same before it; "
+    "RACEWAY_URL; RACEWAY_CONTEXT; --data; the context in use (`raceway context use`); the data folder of the settings."
+)
+HELP_OF_URL = "The bus that the command talks to, as raceway://HOST[:8600]."
+HELP_OF_CONTEXT = "The same, by the name of a saved context."
+
 app = options.Commands(
     "raceway",
-    "A durable message bus: run it, send and receive messages, read what it stored.",
+    SUMMARY,
     epilog=EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,7 +48,7 @@ app = options.Commands(
 
 of_wires = [load(name) for wire in WIRES for name in wire.commands]
 of_topics = [pub, sub, request, topics, trace, replay]
-groups = [subscription_app, schema_app, rejected_app, journal_app, pipeline_app]
+groups = [subscription_app, schema_app, rejected_app, journal_app, pipeline_app, context_app]
 for command in [up, serve, *of_wires, *of_topics, *groups]:
     if isinstance(command, options.Commands):
         app.add_typer(command)
@@ -56,13 +66,18 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=f"{SUMMARY}\n\n{FINDING}")
 def root(
+    context_of_run: typer.Context,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help=HELP_OF_URL)] = "",
+    context: Annotated[str, typer.Option("--context", metavar="NAME", help=HELP_OF_CONTEXT)] = "",
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of `raceway` itself; `--version` is handled before any command."""
+    """Pass on the options before the command, for as long as it runs."""
+    bus.note_before_command(url, context)
+    context_of_run.call_on_close(bus.note_before_command)
 
 
 @app.command()
@@ -76,8 +91,11 @@ def version(cli: options.Printing) -> None:
 
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
+    sys.stdout = cast(TextIO, output.StandardOutput(sys.stdout))
     try:
         app(prog_name="raceway")
     except RacewayError as error:
-        output.complain(str(error))
+        output.complain(output.text_of(error))
         sys.exit(output.exit_code_of(error))
+    finally:
+        output.flush_last()

@@ -1,28 +1,50 @@
-"""Finding the bus that a command talks to: `--url`, otherwise RACEWAY_URL, otherwise the bus that uses the data folder.
+"""Finding the bus that a command talks to, and calling its console port.
 
-A running bus writes `raceway.json` into its data folder, with its process id and the URL of each listener.
+The first of these names the bus, and `docs/howto/name-a-bus.md` says so: `--url` or `--context` after the command, the
+same before it, RACEWAY_URL, RACEWAY_CONTEXT, `--data`, the context in use, the data folder of the settings.
+
+The URL of a bus (`raceway://HOST[:8600]`, `http://…`, `https://…`) is that of its console port, which knows the others;
+one of a wire (`mb://…`) is taken as it is. A running bus writes `raceway.json` into its data folder, with its process
+id and the URL of each listener.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from raceway import config, wires
 from raceway.cli.output import ExitCode, fail, misuse
-from raceway.errors import ConnectionLostError, FormatVersionError, JournalError, RemoteError
+from raceway.cli.saved_buses import maybe_used, saved_bus
+from raceway.errors import (
+    ConnectionLostError,
+    FormatVersionError,
+    JournalError,
+    NoAnswerError,
+    NotConnectedError,
+    RemoteError,
+)
+from raceway.net.client.address import parse_url
+from raceway.net.client.failures import not_connected
 from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
+    import http.client
+
     from raceway.journal.read.reader import Reader
 
-URL_VARIABLE = "RACEWAY_URL"
-CONSOLE_S = 5.0
+URL_VARIABLE, CONTEXT_VARIABLE = "RACEWAY_URL", "RACEWAY_CONTEXT"
+# Schemes of URLs that name a whole bus, with their default ports.
+BUS_PORTS = {"raceway": config.Listen().console_port, "http": 80, "https": 443}
+# A busy bus may take long to move a subscription or to search; `--timeout` overrides it.
+CONSOLE_S = 30.0
 
 
 def data_folder(data: Path | None) -> Path:
@@ -30,35 +52,135 @@ def data_folder(data: Path | None) -> Path:
     return data or Path(config.load(sections=wires.sections()).config.journal.folder)
 
 
-def find_url(url: str | None, data: Path | None, port: str = "") -> str:
-    """The URL to connect to: on the data folder, that of this port, or else of the first wire's first port. Ends the
-    command if there is none."""
-    port = port or wires.WIRES[0].ports[0].name
-    if wanted := url or os.environ.get(URL_VARIABLE):
-        return wanted
-    folder = data_folder(data)
-    running = maybe_running(folder)
-    if running is None or port not in running.urls:
-        fail(
-            f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
-            "or name one with --url or --data",
-            ExitCode.UNREACHABLE,
-        )
-    return running.urls[port]
+# ---- which bus -------------------------------------------------------------------------------------------------------
 
 
-def console_url(url: str | None, data: Path | None) -> str:
-    """URL of the console port: `url`, otherwise that of the bus that uses the data folder. Ends the command if neither
-    exists."""
-    if url is None:
+class NamedBus(NamedTuple):
+    """A bus that was named by its URL. `by` is how: `--url`, a variable or a context."""
+
+    url: str
+    by: str
+    token: str = ""
+
+
+def maybe_named(url: str | None, data: Path | None, context: str | None = None) -> NamedBus | None:
+    """Return the bus that options, variables or the context in use name; None: that of the data folder.
+
+    Raises ConfigError.
+    """
+    for given, name in ((url, context), _before_command):
+        if given:
+            return NamedBus(given, "--url")
+        if name:
+            return _of_context(name, "--context")
+    if variable := os.environ.get(URL_VARIABLE):
+        return NamedBus(variable, URL_VARIABLE)
+    if variable := os.environ.get(CONTEXT_VARIABLE):
+        return _of_context(variable, CONTEXT_VARIABLE)
+    used = None if data else maybe_used()
+    return None if used is None else NamedBus(used.url, "the context in use", used.token)
+
+
+# `--url` and `--context` before the command, while it runs.
+_before_command: tuple[str, str] = ("", "")
+
+
+def note_before_command(url: str = "", context: str = "") -> None:
+    """Take the options of `raceway --url URL --context NAME COMMAND …`."""
+    global _before_command
+    _before_command = (url, context)
+
+
+def _of_context(name: str, source: str) -> NamedBus:
+    saved = saved_bus(name, source)
+    return NamedBus(saved.url, f"context {name}", saved.token)
+
+
+def maybe_console(url: str) -> str | None:
+    """Return the URL of the console port if this one names a bus; None if it is a wire's. Raises ConfigError."""
+    scheme = url.partition("://")[0]
+    if scheme not in BUS_PORTS:
+        return None
+    address = parse_url(url, BUS_PORTS)
+    return f"{'https' if scheme == 'https' else 'http'}://{address.authority}"
+
+
+# ---- its doors -------------------------------------------------------------------------------------------------------
+
+
+def find_url(
+    url: str | None,
+    data: Path | None,
+    door: str = "",
+    *,
+    context: str | None = None,
+    token: str = "",
+    timeout_s: float = CONSOLE_S,
+) -> str:
+    """Return the URL to connect to: that of a wire as it is, otherwise that of this door of the bus.
+
+    `door` is a wire or one of its ports, by default the first wire. Ends the command if there is none.
+    """
+    door, named = door or wires.WIRES[0].name, maybe_named(url, data, context)
+    if named is None:
         folder = data_folder(data)
         running = maybe_running(folder)
         if running is None:
-            fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
-        return running.urls["console"]
-    if not url.startswith("http://"):
-        misuse("this command needs the console port: --url http://HOST:PORT")
-    return url.rstrip("/")
+            fail(
+                f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
+                "or name one with --url or --data",
+                ExitCode.UNREACHABLE,
+            )
+        return _door_of(running.urls, door, f"the data folder {folder}", is_encrypted=False)
+    console = maybe_console(named.url)
+    if console is None:
+        return named.url
+    doors = _ask_doors(console, token or named.token, timeout_s)
+    return _door_of(doors, door, console, is_encrypted=console.startswith("https:"))
+
+
+def console_url(url: str | None, data: Path | None, *, context: str | None = None) -> str:
+    """Return the URL of the console port. A wire's URL in a variable or context does not count; after `--url` it ends
+    the command, as does a missing bus."""
+    named = maybe_named(url, data, context)
+    console = None if named is None else maybe_console(named.url)
+    if console is not None:
+        return console
+    if named is not None and named.by == "--url":
+        misuse(
+            f"{named.url} names one wire; this command needs the bus, by its console port: --url raceway://HOST:PORT"
+        )
+    folder = data_folder(data)
+    running = maybe_running(folder)
+    if running is None:
+        fail(
+            f"no bus runs on the data folder {folder}: name one with --url raceway://HOST:PORT or --data",
+            ExitCode.UNREACHABLE,
+        )
+    return running.urls["console"]
+
+
+def _ask_doors(console: str, token: str, timeout_s: float) -> dict[str, str]:
+    try:
+        found: dict[str, str] = call_console(console, "/api/doors", token=token, timeout_s=timeout_s)["doors"]
+    except RemoteError as error:
+        if error.reported != "404":
+            raise
+        fail(f"the bus at {console} does not tell its doors, it is of an older version: name a wire's URL with --url")
+    return found
+
+
+def _door_of(doors: Mapping[str, str], wanted: str, place: str, *, is_encrypted: bool) -> str:
+    """Return the URL of a wire's first open port, or of a port; with `is_encrypted` rather one that is encrypted."""
+    ports = [port for wire in wires.WIRES if wire.name == wanted for port in wire.ports if not port.client]
+    ports.sort(key=lambda port: is_encrypted and not port.is_encrypted)
+    found = [doors[name] for name in [port.name for port in ports] or [wanted] if name in doors]
+    if not found:
+        fail(f"the bus of {place} has no door {wanted}; it has {', '.join(sorted(doors))}", ExitCode.UNREACHABLE)
+    return found[0]
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
 
 
 def call_console(
@@ -81,17 +203,17 @@ def call_console(
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise ConnectionLostError(url + path, str(error)) from error
+        raise NotConnectedError(url, f"{_NO_BUS} ({error})") from error
     if status >= 400 and isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         raise RemoteError(str(status), str(answer["error"].get("message")))
     return answer
 
 
-def list_all(url: str, path: str, name: str, token: str = "") -> Iterator[dict[str, Any]]:
+def list_all(url: str, path: str, name: str, token: str = "", timeout_s: float = CONSOLE_S) -> Iterator[dict[str, Any]]:
     """Yield the rows called `name` of all pages of a list. Raises RemoteError, ConnectionLostError."""
     after: str | None = ""
     while after is not None:
-        page = call_console(url, path, token=token, query={"after": after})
+        page = call_console(url, path, token=token, query={"after": after}, timeout_s=timeout_s)
         yield from page.get(name, ())
         after = page.get("after")
 
@@ -103,9 +225,9 @@ def read_metrics(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def blocked_subscriptions(url: str) -> Iterator[str]:
+def blocked_subscriptions(url: str, token: str = "") -> Iterator[str]:
     """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
-    for row in list_all(url, "/api/subscriptions/named", "subscriptions"):
+    for row in list_all(url, "/api/subscriptions/named", "subscriptions", token):
         topic, name, offset = row["topic"], row["name"], row["blocked_at"]
         if offset is not None:
             why = f" ({row['blocked_by']})" if row["blocked_by"] else ""
@@ -129,18 +251,49 @@ def open_journal(folder: Path) -> Reader:
         fail(f"{error}: name the folder of a journal with --data DIR")
 
 
+_NO_BUS = "what answers there is not the console port of a bus, which is 8600 by default"
+
+
+def open_console(url: str, timeout_s: float, context: Any = None) -> http.client.HTTPConnection:
+    """Return a connection to the console port, which is made by the first request. `context` is that of TLS."""
+    import http.client
+
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
+    return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+
+
+@contextmanager
+def failures_in_words(url: str, timeout_s: float) -> Iterator[None]:
+    """Turn failures of a connection into errors that say what to do. Raises ConnectionLostError."""
+    import http.client
+
+    try:
+        yield
+    except TimeoutError as error:
+        reason = f"{timeout_s:g} s have passed; the bus may still carry it out, --timeout waits longer"
+        raise NoAnswerError(url, reason) from error
+    except http.client.RemoteDisconnected as error:
+        raise ConnectionLostError(url, f"closed without an answer; {_NO_BUS} if this always happens") from error
+    except (ConnectionResetError, BrokenPipeError) as error:
+        raise ConnectionLostError(url, error.strerror or str(error)) from error
+    except OSError as error:
+        raise not_connected(url, error) from error
+    except http.client.HTTPException as error:
+        raise NotConnectedError(url, _NO_BUS) from error
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header that carries a token, if there is one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def _call(
     url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
 ) -> tuple[int, bytes]:
-    import http.client
-
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
-    try:
+    with failures_in_words(url, timeout_s), contextlib.closing(open_console(url, timeout_s)) as connection:
         body = None if document is None else msgspec.json.encode(document)
-        connection.request(method, path, body, headers={"Authorization": f"Bearer {token}"} if token else {})
+        connection.request(method, path, body, headers=bearer(token))
         response = connection.getresponse()
         return response.status, response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise ConnectionLostError(url + path, str(error)) from error
-    finally:
-        connection.close()

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -270,6 +269,7 @@ def _print_row(row: dict[str, Any], full: bool) -> None:
     shown = document(row)
     payload = row["payload"] or b""
     shown = {name: value for name, value in shown.items() if not name.startswith("payload")}
+    shown = {"time" if name == "time_us" else name: value for name, value in shown.items()}
     shown["time"] = _time(row["time_us"])
     cells = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
     print_table("", ["field", "value"], cells)
@@ -324,7 +324,7 @@ def _size(size: int) -> str:
 
 
 def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z" if time_us else "–"
+    return output.moment(time_us, "milliseconds") or "–"
 
 
 SEGMENT_COLUMNS = {

@@ -12,9 +12,10 @@ Parameters and fields are declared as help pages show them; a mapping at the end
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -22,7 +23,10 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 import typer
 
 from raceway.cli import bus, output
+from raceway.errors import NoAnswerError
+from raceway.server.running import maybe_running
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Json = Annotated[bool, "--json", "Print JSON, one document per line."]
@@ -33,11 +37,13 @@ ConfigFile = Annotated[
 Url = Annotated[
     str | None,
     "--url URL",
-    "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, seneca, seneca+tcp, and "
-    "zbus+track for a tracker. Default: RACEWAY_URL, else the bus that runs on the data folder.",
+    "The bus, as raceway://HOST[:8600] or http(s)://HOST:PORT, its console port; or one wire of it, as mb://HOST:PORT; "
+    "also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, zbus+track (a tracker), seneca, seneca+tcp. "
+    "Default: see `raceway --help`.",
 ]
-ConsoleUrl = Annotated[
-    str | None, "--url URL", "Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
+Context = Annotated[str | None, "--context NAME", "The bus, by the name of a saved context."]
+Timeout = Annotated[
+    float | None, "--timeout SECONDS", "How long to wait for an answer of the bus. Default: 30.", {"min": 0.001}
 ]
 Token = Annotated[
     str,
@@ -99,11 +105,15 @@ class Printing(OptionRecord):
     ) -> None:
         """Print rows as a table, or as JSON: as one document, or one for each row (`lines`).
 
-        `columns` are those of `print_rows`. `document` replaces the rows in JSON.
+        `columns` are those of `print_rows`. `document` replaces the rows in JSON. Without rows there is no table, but a
+        note.
         """
         rows = list(rows)
         if not self.as_json:
-            output.print_rows(title, rows, columns)
+            if rows:
+                output.print_rows(title, rows, columns)
+            else:
+                output.note(f"{title or 'rows'}: none")
             return
         rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
         for each in rows if lines else [rows if document is None else document]:
@@ -126,42 +136,92 @@ class WithSettings(OnFolder):
     config_file: ConfigFile = None
 
 
-class Authorized(OnFolder):
-    """`--token`: what the bus may ask for."""
+class OverBus(OnFolder):
+    """`--url`, `--context` and `--token`: a running bus."""
 
+    url: Url = None
+    context: Context = None
     token: Token = ""
     # The former name of --token in `raceway queue` and `raceway seneca`.
     admin_token: Annotated[str, typer.Option("--admin-token", hidden=True, callback=_warn_of_admin_token)] = ""
 
+    @functools.cached_property
+    def named(self) -> bus.NamedBus | None:
+        """The bus that was named other than by its data folder, if any."""
+        return bus.maybe_named(self.url, self.data, self.context)
+
+    @property
+    def maybe_console(self) -> str | None:
+        """The URL of the console port; None if a wire was named, or no bus runs on the data folder."""
+        if self.named is not None:
+            return bus.maybe_console(self.named.url)
+        running = maybe_running(self.folder)
+        return None if running is None else running.urls["console"]
+
     @property
     def credential(self) -> str:
-        """The token given, under either name."""
-        return self.admin_token or self.token
+        """The token given, under either name, otherwise that of the context."""
+        return self.admin_token or self.token or (self.named.token if self.named else "")
 
 
-class OverWire(Authorized):
-    """`--url` of one of the wires."""
+class OverWire(OverBus):
+    """A running bus, over one of its wires."""
 
-    url: Url = None
+    @property
+    def wait_s(self) -> float:
+        """How long to wait for an answer of the console port."""
+        return bus.CONSOLE_S
 
-    def address(self, port: str = "") -> str:
+    def address(self, door: str = "") -> str:
         """The URL to connect to, as `bus.find_url` finds it. Ends the command if there is none."""
-        return bus.find_url(self.url, self.data, port)
+        return bus.find_url(
+            self.url, self.data, door, context=self.context, token=self.credential, timeout_s=self.wait_s
+        )
 
 
-class OverConsole(Authorized):
-    """`--url` of the console port."""
+class TimedWire(OverWire):
+    """The same with `--timeout`, for commands that end with an answer."""
 
-    url: ConsoleUrl = None
+    timeout: Timeout = None
+
+    @property
+    def wait_s(self) -> float:
+        return self.timeout or bus.CONSOLE_S
+
+    def run(self, address: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run what talks to a wire. Raises NoAnswerError after `--timeout`."""
+
+        async def limited() -> T:
+            async with asyncio.timeout(self.timeout):
+                return await work
+
+        try:
+            return asyncio.run(limited())
+        except TimeoutError as error:
+            reason = f"{self.timeout:g} s have passed; the bus may still carry it out, --timeout waits longer"
+            raise NoAnswerError(address, reason) from error
+
+
+class OverConsole(OverBus):
+    """A running bus, over its console port."""
+
+    timeout: Timeout = None
 
     @functools.cached_property
     def address(self) -> str:
         """The URL of the console port. Ends the command if there is none."""
-        return bus.console_url(self.url, self.data)
+        return bus.console_url(self.url, self.data, context=self.context)
 
-    def ask(self, path: str, method: str = "GET", document: Any = None, **more: Any) -> Any:
-        """Call a path of the console port, as `bus.call_console` does."""
-        return bus.call_console(self.address, path, method, self.credential, document, **more)
+    def ask(
+        self, path: str, method: str = "GET", document: Any = None, *, timeout_s: float = bus.CONSOLE_S, **more: Any
+    ) -> Any:
+        """Call a path of the console port, as `bus.call_console` does. `--timeout` overrides `timeout_s`."""
+        wait_s = self.timeout or timeout_s
+        return bus.call_console(self.address, path, method, self.credential, document, timeout_s=wait_s, **more)
+
+    def list_all(self, path: str, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all pages of a list, as `bus.list_all` does."""
+        return bus.list_all(self.address, path, name, self.credential, self.timeout or bus.CONSOLE_S)
 
 
 class Commands(typer.Typer):

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
-from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError, RequestTimeoutError
+from raceway.errors import (
+    ConfigError,
+    ConnectionLostError,
+    NoAnswerError,
+    NotConnectedError,
+    RacewayError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from raceway.model.text import printable
 
 if TYPE_CHECKING:
@@ -58,13 +67,56 @@ UNANSWERED = ("TIMEOUT", "504", "action_timeout")
 STATUSES = {
     ConfigError.code: ExitCode.USAGE,
     ConnectionLostError.code: ExitCode.UNREACHABLE,
+    NoAnswerError.code: ExitCode.TIMEOUT,
     RequestTimeoutError.code: ExitCode.TIMEOUT,
 }
 
 
 def moment(time_us: int, detail: str = "seconds") -> str:
-    """Format a time, to seconds or milliseconds; empty for 0."""
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail) if time_us else ""
+    """Format a time in UTC, as `2026-01-31 12:00:00Z`, to seconds or milliseconds; empty for 0."""
+    if not time_us:
+        return ""
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail).removesuffix("+00:00") + "Z"
+
+
+@contextmanager
+def ending_with_its_reader() -> Iterator[None]:
+    """End the program with status 0 if the reader of standard output is gone, as in `raceway … | head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        _forget_stdout()
+        raise SystemExit(ExitCode.OK) from None
+
+
+def _forget_stdout() -> None:
+    """Let what is still buffered go nowhere: the interpreter writes it when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+
+
+def flush_last() -> None:
+    """Write what is buffered before the program ends with the status that it has, whether it can be written or not."""
+    with suppress(SystemExit):
+        sys.stdout.flush()
+
+
+class StandardOutput:
+    """Standard output that ends the program with status 0 when its reader is gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with ending_with_its_reader():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with ending_with_its_reader():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def print_json(value: Any) -> None:
@@ -170,6 +222,13 @@ def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
 def misuse(text: str) -> NoReturn:
     """Print an error about the options and end the command."""
     fail(text, ExitCode.USAGE)
+
+
+def text_of(error: RacewayError) -> str:
+    """Return an error as one line, with what to do if there is no bus at the address."""
+    if not isinstance(error, NotConnectedError):
+        return str(error)
+    return f"{error}; start a bus with `raceway serve`, or name another with --url raceway://HOST:PORT (console port)"
 
 
 def exit_code_of(error: RacewayError) -> ExitCode:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from raceway.cli import bus, options, output
+from raceway.cli import options, output
 from raceway.errors import RemoteError
 from raceway.model.text import printable
 
@@ -54,7 +54,7 @@ def list_subscriptions(
     topic: Annotated[str | None, "Only subscriptions of this topic."] = None,
 ) -> None:
     """List subscriptions: waiting and unacknowledged messages, and which are blocked."""
-    every = bus.list_all(cli.address, f"{PATH}/named", "subscriptions", cli.credential)
+    every = cli.list_all(f"{PATH}/named", "subscriptions")
     columns = {
         "topic": "topic", "name": "name", "type": "type", ">lag": "lag",
         ">in flight": lambda row: f"{row['in_flight']:,}/{row['in_flight_limit']:,}", ">to repeat": "waiting",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import msgspec
 
 from raceway import wires
 from raceway.cli import output
@@ -16,7 +18,26 @@ from raceway.wires.wire import load
 if TYPE_CHECKING:
     from raceway.client import Message, Subscription
 
-Show = Callable[["Message"], None]
+VERSION = "1.0.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownMessage:
+    """A message as `sub` shows it. Wires leave out what they do not tell."""
+
+    topic: str
+    payload: bytes
+    id: str | None = None
+    version: str | None = VERSION
+    offset: int | None = None
+    time_us: int | None = None
+    sender: str | None = None
+    wire: str | None = None
+    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Show = Callable[[ShownMessage], None]
 
 
 class Sending(NamedTuple):
@@ -24,20 +45,24 @@ class Sending(NamedTuple):
 
     url: str
     confirm: bool
-    version: str
+    version: str | None
     subject: str | None
     key: str | None
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Arguments of `sub`: print messages of `topics`, `count` of them at most, for `limit_s` seconds at most."""
+    """Arguments of `sub`: print messages of `topics` from `start` on, `count` of them at most, for `limit_s` seconds at
+    most. `creates`: a topic that does not exist is created."""
 
     topics: list[str]
     subjects: tuple[str, ...]
     subscription: str | None
     count: int | None
     limit_s: float | None
+    start: str | None = None
+    creates: bool = False
 
 
 class Talk:
@@ -45,11 +70,19 @@ class Talk:
 
     # Command to the reason why the wire does not have it.
     missing: ClassVar[Mapping[str, str]] = {}
+    # Options of `pub` and `sub` that the wire has.
+    options: ClassVar[tuple[str, ...]] = ()
 
     def check(self, command: str) -> None:
         """End the command if the wire does not have it."""
         if command in self.missing:
             output.misuse(self.missing[command])
+
+    def check_options(self, given: Mapping[str, object]) -> None:
+        """End the command if an option was given, by its name, that the wire does not have."""
+        for name, value in given.items():
+            if value and name not in self.options:
+                output.misuse(f"{name} is not possible on this wire: leave out --wire, and --url of a single wire")
 
     def publishing(self, given: Sending) -> dict[str, Any]:
         """Return the keyword arguments of `publish_many`."""
@@ -67,7 +100,8 @@ class Talk:
         with suppress(TimeoutError):
             async with asyncio.timeout(wanted.limit_s), _merged(subscriptions) as messages:
                 while wanted.count is None or came < wanted.count:
-                    show(await messages())
+                    message = await messages()
+                    show(ShownMessage(**msgspec.structs.asdict(message)))
                     came += 1
                     if (now := getattr(client, "reconnects", 0)) != reconnects:
                         reconnects = now

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from raceway.cli import options, output
+from raceway.cli.moments import moment_us
 from raceway.model.text import printable
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def trace(
 ) -> None:
     """Show the whole conversation that a message belongs to, as a tree with times.
 
-    Reads the files of the data folder, with or without a running bus; with --url it asks a running bus.
+    Reads the files of the data folder, with or without a running bus; asks the bus that --url or a context names.
     """
-    since_us = None if since is None else _moment_us(since)
-    if cli.url is not None:
+    since_us = None if since is None else moment_us(since)
+    if cli.named is not None and cli.maybe_console:
         found = _maybe_asked(cli, wanted, {"rows": rows, "since_us": since_us, "topic": topic})
     else:
         found = maybe_in_files(cli.folder, wanted, topic, since_us, rows)
@@ -82,19 +83,6 @@ def _maybe_asked(cli: options.OverConsole, wanted: str, query: dict[str, Any]) -
             return None
         raise
     return msgspec.convert(answer, Trace)
-
-
-def _moment_us(text: str) -> int:
-    """Parse a time in ISO format (local unless it has an offset) or an age."""
-    units = {"m": "minutes", "h": "hours", "d": "days", "s": "seconds"}
-    try:
-        if text[-1:] in units and text[:-1].isdigit():
-            moment = datetime.now(UTC) - timedelta(**{units[text[-1]]: int(text[:-1])})
-        else:
-            moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        output.misuse(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d")
-    return int(moment.timestamp() * 1_000_000)
 
 
 # ---- the tree -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from raceway.errors import ConfigError
 PREFIX = "RACEWAY_"
 FILE_VARIABLE = "RACEWAY_CONFIG"
 # Variables that are not settings: the file, and those of the project's own tests and benchmarks.
-NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
+NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_CONTEXT", "RACEWAY_ROUNDS", "RACEWAY_URL"}
 
 # Old name of a setting to its present one. The old one is still read, with a warning.
 RENAMED = {"listen.zbus.admin_token": "security.admin_token"}

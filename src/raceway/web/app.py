@@ -17,6 +17,7 @@ from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
 from raceway.web.doorman import Doorman
+from raceway.web.doors import DoorRoutes
 from raceway.web.event_streams import EventStreams
 from raceway.web.graph import GraphRoutes
 from raceway.web.guard import Guard
@@ -69,8 +70,8 @@ def build_app(
     doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
     first = (
-        HealthRoutes, ConsoleRoutes, SessionRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes, PipelineRoutes,
-        SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+        HealthRoutes, ConsoleRoutes, SessionRoutes, DoorRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes,
+        PipelineRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes,
     )  # fmt: skip
     then = (
         SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes

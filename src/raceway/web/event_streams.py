@@ -3,6 +3,8 @@
 An event's id is the position after it, so a browser that reconnects with `Last-Event-ID` misses nothing and gets
 nothing twice, also across a restart of the bus. Events are sent after the commit, because they contain offsets.
 
+A stream may also grow: it has all topics that match patterns, including those that appear later (`GrowingStream`).
+
 Each topic with streams has one `Tail`, which is notified of commits and encodes each row once for all of them. A stream
 at the end of its topic gets new rows directly; one without room, or at an earlier position, reads from the journal
 until it is at the end. So a slow reader never costs more than `stream_bytes` of memory and delays no other.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from starlette.responses import Response
@@ -36,7 +38,11 @@ from raceway.web.peer import performed
 READ_ROWS = 200
 # Reconnection time that browsers are told.
 RETRY_MS = 1000
+# How often a growing stream looks for new topics, and tells that it has caught up.
+LOOK_S, TOLD_US = 0.25, 1_000_000
 Form = Literal["rows", "cloudevents"]
+Finder: TypeAlias = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
+Clock: TypeAlias = Callable[[], int]
 # Columns about the journal, of no use to readers by offset.
 HIDDEN = ("partition", "sequence")
 
@@ -63,11 +69,13 @@ class ShownCommit(NamedTuple):
 
 
 class EventStream:
-    """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic."""
+    """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic.
+    `lagging`: topics that may have rows behind their edge; those of all others are offered as they are committed."""
 
     def __init__(self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int) -> None:
-        self.topics, self.form = tuple(topics), form
+        self.form = form
         self.edges = dict(zip(topics, begin, strict=True))
+        self.lagging = dict.fromkeys(topics)
         self.closed = False
         self.changed = asyncio.Event()
         self._sent = dict(self.edges)
@@ -84,6 +92,8 @@ class EventStream:
             self._waiting.append((topic, new))
             self._waiting_bytes += new.size
             self.edges[topic] = new.stop
+        else:
+            self.lagging[topic] = None
         self.changed.set()
 
     def take(self) -> bytes:
@@ -95,7 +105,7 @@ class EventStream:
         events = []
         for offset, data in rows:
             self._sent[topic] = offset + 1
-            events.append(b"id: %b\ndata: %b\n\n" % (self.place(), data))
+            events.append(b"%bdata: %b\n\n" % (self.mark(), data))
         self._sent[topic] = stop
         return b"".join(events)
 
@@ -103,14 +113,45 @@ class EventStream:
         """Return a gap event for rows that are lost, and continue after them."""
         facts = {"topic": topic, "from": self.edges[topic], "next": first}
         self.edges[topic] = self._sent[topic] = first
-        return b"event: gap\nid: %b\ndata: %b\n\n" % (self.place(), encode_line(facts))
+        return b"event: gap\n%bdata: %b\n\n" % (self.mark(), encode_line(facts))
 
-    def place(self) -> bytes:
-        return place_of(list(self._sent.values())).encode()
+    def mark(self) -> bytes:
+        """Return the line with the event's id, the position after it."""
+        return b"id: %b\n" % place_of(list(self._sent.values())).encode()
 
     def close(self) -> None:
         self.closed = True
         self.changed.set()
+
+
+class GrowingStream(EventStream):
+    """A reader of all topics that match patterns, also of those that appear later.
+
+    Its topics may be thousands, so events have no ids. Instead `caught-up` events tell the time up to which everything
+    was sent: a client that reconnects asks for messages since then, and skips what it has by topic and offset.
+    """
+
+    def __init__(
+        self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int, find: Finder, clock_us: Clock
+    ) -> None:
+        super().__init__(topics, begin, form, limit)
+        self.find, self._clock_us = find, clock_us
+        self._told_us = 0
+
+    def mark(self) -> bytes:
+        return b""
+
+    def add(self, topic: str, offset: int) -> None:
+        self.edges[topic] = self._sent[topic] = offset
+        self.lagging[topic] = None
+
+    def maybe_caught_up(self) -> bytes:
+        """Return the event that everything was sent, at most one a second."""
+        now_us = self._clock_us()
+        if now_us - self._told_us < TOLD_US:
+            return b""
+        self._told_us = now_us
+        return b"event: caught-up\ndata: %b\n\n" % encode_line({"time_us": now_us})
 
 
 class Tail:
@@ -175,23 +216,30 @@ class EventStreams:
         self._tails = self._peer.tails
         self._open: set[EventStream] = set()
 
-    def open(self, topics: Sequence[str], begin: Sequence[int], form: Form) -> EventStream:
-        """Open a stream. Raises BusyError."""
+    def open(self, topics: Sequence[str], begin: Sequence[int], form: Form, find: Finder | None = None) -> EventStream:
+        """Open a stream; with `find` it grows by what that returns. Raises BusyError."""
         if len(self._open) >= self.settings.max_streams:
             raise BusyError(f"{len(self._open)} event streams are open (listen.http.max_streams)")
-        stream = EventStream(topics, begin, form, self.settings.stream_bytes)
+        limit = self.settings.stream_bytes
+        if find is None:
+            stream = EventStream(topics, begin, form, limit)
+        else:
+            stream = GrowingStream(topics, begin, form, limit, find, self.door.runtime.clock_us)
         for topic in topics:
-            tail = self._tails.get(topic)
-            if tail is None:
-                tail = self._tails[topic] = Tail(topic)
-                self.door.perform(self._peer, Follow(topic), tail.followed)
-            tail.streams.append(stream)
+            self._follow(stream, topic)
         self._open.add(stream)
         return stream
 
+    def _follow(self, stream: EventStream, topic: str) -> None:
+        tail = self._tails.get(topic)
+        if tail is None:
+            tail = self._tails[topic] = Tail(topic)
+            self.door.perform(self._peer, Follow(topic), tail.followed)
+        tail.streams.append(stream)
+
     def remove(self, stream: EventStream) -> None:
         self._open.discard(stream)
-        for topic in stream.topics:
+        for topic in stream.edges:
             tail = self._tails[topic]
             tail.streams.remove(stream)
             if not tail.streams:
@@ -208,6 +256,10 @@ class EventStreams:
         yield b"retry: %d\n\n" % RETRY_MS
         while not stream.closed:
             stream.changed.clear()
+            if isinstance(stream, GrowingStream):
+                # Before rows that wait: those of a new topic are older.
+                for topic in await self._grow(stream):
+                    yield await self._catch_up(stream, topic)
             if data := stream.take():
                 yield data
             elif (behind := self._maybe_behind(stream)) is not None:
@@ -215,14 +267,34 @@ class EventStreams:
             else:
                 yield await self._wait(stream)
 
+    async def _grow(self, stream: GrowingStream) -> list[str]:
+        """Follow topics that have appeared, from their first message on. Return those that have messages."""
+        new = [(topic, offset) for topic, offset in await stream.find() if topic not in stream.edges]
+        for topic, offset in new:
+            stream.add(topic, offset)
+            self._follow(stream, topic)
+        return [topic for topic, offset in new if offset < (self._tails[topic].end or 0)]
+
     def _maybe_behind(self, stream: EventStream) -> str | None:
-        return next((topic for topic in stream.topics if stream.edges[topic] < (self._tails[topic].end or 0)), None)
+        for topic in list(stream.lagging):
+            end = self._tails[topic].end
+            if end is not None and stream.edges[topic] < end:
+                return topic
+            if end is not None:
+                del stream.lagging[topic]
+        return None
 
     async def _wait(self, stream: EventStream) -> bytes:
+        limit_s = self.settings.keepalive_ms / 1000
+        if isinstance(stream, GrowingStream):
+            if told := stream.maybe_caught_up():
+                return told
+            limit_s = min(limit_s, LOOK_S)
         try:
-            await asyncio.wait_for(stream.changed.wait(), self.settings.keepalive_ms / 1000)
+            await asyncio.wait_for(stream.changed.wait(), limit_s)
         except TimeoutError:
-            return b":\n\n"
+            # A growing stream says every second that it has caught up.
+            return b"" if isinstance(stream, GrowingStream) else b":\n\n"
         return b""
 
     async def _catch_up(self, stream: EventStream, topic: str) -> bytes:

@@ -1,7 +1,8 @@
 """Messages over HTTP: `POST /topics/{name}` publishes, `POST /requests/{name}` sends a request.
 
 A body is a payload; a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON, and a
-batch of them is a JSON array, stored completely or not at all. A publish is answered after the commit. A request gets
+batch of them is a JSON array. Documents of messages (`net.codec.message_documents`) are several too. What is several is
+stored completely or not at all. A publish is answered after the commit. A request gets
 the service's own answer; if the service failed the status is 502, with its message in the error.
 """
 
@@ -26,7 +27,7 @@ from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 from raceway.model.intents.batches import BatchOutcome, Publish, Taken
 from raceway.model.intents.batches import Request as Ask
-from raceway.net.codec import cloudevents
+from raceway.net.codec import cloudevents, message_documents
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.net.ids import random_id
 from raceway.web.answers import MediaTypeError, TooSlowError, refusal, refusal_of
@@ -114,10 +115,12 @@ class PublishRoutes(SiteRoutes):
 
     @post("/topics/{name:path}", PRODUCE, "door", takes=BYTES, statuses=(200, 201))
     async def publish(self, request: Request, name: str) -> Answered[Stored]:
-        """Publish a message or a batch of events; answered after the commit."""
+        """Publish a message, a batch of events or a list of messages; answered after the commit."""
         async with self._bodies.read(request) as body:
             if cloudevents.mode_of(request.headers) == "batch":
                 return await self._publish_all(request, name, cloudevents.read_batch(_headers(request), body))
+            if message_documents.is_documents(request.headers.get("content-type", "")):
+                return await self._publish_all(request, name, message_documents.read_documents(body))
             message = _message(request, body)
             batch = message.batch(name, PUBLISH)
             routed = await publish(self._door, HttpPeer(self._door, request, message.producer), Publish(batch))
@@ -130,8 +133,9 @@ class PublishRoutes(SiteRoutes):
         if not messages:
             return Answered(Stored(messages=[]))
         batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
-        batch.producer = [(message.producer or "").encode("utf-8", "replace") for message in messages]
         peer = HttpPeer(self._door, request, messages[0].producer)
+        named = [message.producer and message.producer.encode("utf-8", "replace") for message in messages]
+        batch.producer = [name or peer.producer for name in named]
         routed = await publish(self._door, peer, Publish(batch, whole=True))
         return Answered(Stored(messages=[_stored(batch, row) for row in range(batch.count)], routed=routed), 201)
 

@@ -36,7 +36,7 @@ from raceway.broker.door import Door
 from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedError
 from raceway.model.envelope import encode_json
 from raceway.model.intents.kinds import IntentFor
-from raceway.model.security import Permission
+from raceway.model.security import PERMISSIONS, Permission
 from raceway.web.answers import refusal_of, token_of
 from raceway.web.asking import QueryPool
 from raceway.web.event_streams import EventStreams
@@ -64,13 +64,15 @@ class Access(NamedTuple):
     is_private: bool = True
 
     def __str__(self) -> str:
-        if not self.permissions:
-            return self.scope
+        if self.permissions in ((), PERMISSIONS):
+            return "any permission" if self.permissions else self.scope
         return f"{' or '.join(self.permissions)} on {'the cluster' if self.scope == 'cluster' else 'the topic'}"
 
 
 OPEN = Access("everybody", is_private=False)
 KNOWN = Access("known", is_private=False)
+# Whoever has any permission on this bus.
+ANY = Access("topic", PERMISSIONS, is_private=False)
 LOOKUP = Access("cluster", ("Lookup",), is_private=False)
 LOOKUP_PRIVATE = Access("cluster", ("Lookup",))
 READ_SCHEMAS = Access("cluster", ("Lookup", "ManageSchema"), is_private=False)

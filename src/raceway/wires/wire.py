@@ -27,6 +27,7 @@ class WirePort:
     `name` is the name of the port, and the URL scheme of its clients unless `scheme` is another. `setting` is the key
     of the port's number in the settings of the wire, `offset` its distance from `listen.port_base`. `opens` tells when
     it opens: always, with a certificate, or without one; and only if the setting `needs` is set, if there is one.
+    `advertised` is the key of the `host:port` that clients are told instead, if the wire has such a setting.
     `protocol` is its name in the AsyncAPI document; a port without is not listed there.
     """
 
@@ -35,6 +36,7 @@ class WirePort:
     offset: int
     opens: Literal["always", "with TLS", "without TLS"] = "always"
     needs: str = ""
+    advertised: str = ""
     scheme: str = ""
     # Class of the client, if it is not that of the wire.
     client: str = ""
@@ -76,6 +78,7 @@ class Wire:
     pairing     requests and answers in captured traffic; None: the wire has no requests
     spells      whether the wire can express a topic's name, `(name) -> bool`; empty: every name
     namespaces  whether it can name topics of all namespaces, not only of the default one
+    durable     whether its clients can consume from durable subscriptions by name
     own_times   whether the hops of its answered requests have times of the bus's clock alone
     adds_keys   whether its payloads also have the keys by which they are routed, which no schema describes
     colours     in the console, light and dark
@@ -93,6 +96,7 @@ class Wire:
     pairing: Pairing | None = None
     spells: str = ""
     namespaces: bool = False
+    durable: bool = False
     own_times: bool = False
     adds_keys: bool = False
     colours: tuple[str, str] = ("#64748b", "#a3b0c2")

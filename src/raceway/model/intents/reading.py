@@ -1,7 +1,8 @@
 """Intents that read stored messages, and their outcomes.
 
 A position in a topic is an offset. A base is read through all its partitions, so a position in it has one offset for
-each, in the order of the partitions. As text it is `first`, `end`, or the offsets separated by commas.
+each, in the order of the partitions. As text it is `first`, `end`, or the offsets separated by commas; readers may also
+begin at a time with a zone, such as 2026-01-31T12:00:00Z.
 """
 
 from __future__ import annotations

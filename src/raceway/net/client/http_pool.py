@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from raceway.errors import ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
+from raceway.errors import ConnectionLostError, NotConnectedError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.net.client.address import Address
+from raceway.net.client.failures import not_connected
 from raceway.net.client.options import Options
 from raceway.net.codec.http_stream import HttpReply
 from raceway.net.outgoing.http_pool import HttpPool, PooledConnection, PoolLimits
@@ -66,6 +67,6 @@ class ClientHttpPool(HttpPool):
             return await super()._connect()
         except UnreachableError as error:
             cause = error.__cause__
-            late = isinstance(cause, TimeoutError)
-            reason = f"no answer within {self.limits.connect_s:g} s" if late else getattr(cause, "strerror", None)
-            raise ConnectionLostError(str(self.target), reason or str(cause)) from cause
+            if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
+                raise not_connected(str(self.target), cause) from cause
+            raise NotConnectedError(str(self.target), f"no answer within {self.limits.connect_s:g} s") from cause

@@ -7,8 +7,9 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeAlias, cast
 
-from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
+from raceway.errors import ConfigError, MalformedError, NotConnectedError, TooLargeError
 from raceway.net.client.address import Address
+from raceway.net.client.failures import foreign_answer, not_connected
 from raceway.net.client.options import Options
 from raceway.net.codec.grpc_client import GrpcClientConnection
 
@@ -122,21 +123,21 @@ Opener: TypeAlias = Callable[[Address, Options, Owner, ssl.SSLContext | None], A
 async def open_link(address: Address, options: Options, owner: Owner, opener: Opener) -> Link:
     """Connect to `address` with the opener of its wire.
 
-    Raises ConnectionLostError if no connection is made within `Options.connect_s`, ConfigError if a certificate file
+    Raises NotConnectedError if no connection is made within `Options.connect_s`, ConfigError if a certificate file
     cannot be used.
     """
-    context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
+    context = tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
     try:
         async with asyncio.timeout(options.connect_s):
             return await opener(address, options, owner, context)
     except TimeoutError:
-        raise ConnectionLostError(str(address), f"no answer within {options.connect_s:g} s") from None
+        raise NotConnectedError(str(address), f"no answer within {options.connect_s:g} s") from None
     # A refused connection, or a failed TLS handshake (ssl.SSLError is an OSError).
     except OSError as error:
-        raise ConnectionLostError(str(address), getattr(error, "strerror", None) or str(error)) from error
+        raise not_connected(str(address), error) from error
 
 
-def _tls_context(options: Options) -> ssl.SSLContext:
+def tls_context(options: Options) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -157,6 +158,8 @@ class LinkProtocol(asyncio.Protocol):
     """The asyncio protocol under a link: bytes in, messages of the wire out."""
 
     link: Link
+    # Whether anything was received that is of this wire.
+    _is_understood = False
 
     def __init__(
         self, owner: Owner, receive: Callable[[bytes], list[Any]], encode: Callable[[list[bytes]], bytes]
@@ -172,7 +175,8 @@ class LinkProtocol(asyncio.Protocol):
             self.link.received(self._receive(data))
         except (TooLargeError, MalformedError) as error:
             # Framing is lost: no later byte of this connection can be interpreted.
-            self.link.abort(str(error))
+            self.link.abort(str(error) if self._is_understood else foreign_answer(data, error))
+        self._is_understood = True
 
     def pause_writing(self) -> None:
         self.link.pause_writing()

@@ -60,6 +60,7 @@ class HttpMessage(msgspec.Struct):
     timeout_ms: int | None = None
     sent_ms: int | None = None
     encoding: str | None = None
+    version: str | None = None
     producer: str | None = None
     attributes: dict[str, str] = {}
 
@@ -67,7 +68,7 @@ class HttpMessage(msgspec.Struct):
         """Return the message as a batch of one row. Raises TooLargeError."""
         check_attributes(self.attributes)
         batch = Batch(1, wire=HTTP, kind=kind, topic=topic.encode(), payload=[self.payload])
-        for name in ("message_id", "correlation_id", "parent_id", "routing_key", "encoding"):
+        for name in ("message_id", "correlation_id", "parent_id", "routing_key", "encoding", "version"):
             if (text := getattr(self, name)) is not None:
                 setattr(batch, name, [text.encode("utf-8", "replace")])
         for name in ("schema_id", "schema_version", "timeout_ms", "sent_ms"):

@@ -9,13 +9,18 @@ WIRE = Wire(
     name="danube",
     settings=DanubeWire,
     ports=(
-        WirePort(name="danube", setting="port", offset=2, opens="without TLS", protocol="grpc"),
-        WirePort(name="danube+tls", setting="port", offset=2, opens="with TLS", protocol="grpc"),
+        WirePort(
+            name="danube", setting="port", offset=2, opens="without TLS", advertised="advertised", protocol="grpc"
+        ),
+        WirePort(
+            name="danube+tls", setting="port", offset=2, opens="with TLS", advertised="advertised", protocol="grpc"
+        ),
     ),
     server="raceway.wires.danube.listen.server:DanubeServer",
     client="raceway.wires.danube.client.client:DanubeClient",
     talk="raceway.wires.danube.commands:DanubeTalk",
     capture="raceway.wires.danube.capture.reader:form",
     namespaces=True,
+    durable=True,
     colours=("#0f8a63", "#4fd1a1"),
 )

@@ -15,11 +15,12 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import options, output, serve
-from raceway.cli.talk import Sending, Show, Talk, Wanted
+from raceway.cli.talk import Sending, Show, ShownMessage, Talk, Wanted
 from raceway.model.text import printable, shortened
 
 
 class ZbusTalk(Talk):
+    options: ClassVar[tuple[str, ...]] = ("--subject",)
     missing: ClassVar[Mapping[str, str]] = {"topics": "zbus has queues, not topics: see `raceway queue list`"}
 
     def publishing(self, given: Sending) -> dict[str, Any]:
@@ -27,8 +28,6 @@ class ZbusTalk(Talk):
 
     async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
         """Print messages one by one, requesting each only when the previous one was printed."""
-        from raceway.client import Message
-
         if len(wanted.topics) > 1:
             output.misuse("over zbus `sub` takes exactly one queue")
         queue, came = wanted.topics[0], 0
@@ -37,7 +36,7 @@ class ZbusTalk(Talk):
                 output.note(f"listening to {queue}")
                 while wanted.count is None or came < wanted.count:
                     delivery = await anext(consumer)
-                    show(Message(delivery.queue, delivery.payload, id=delivery.id))
+                    show(ShownMessage(topic=delivery.queue, payload=delivery.payload, id=delivery.id))
                     came += 1
         return came
 
@@ -68,7 +67,7 @@ Name = Annotated[str, "Name of the queue."]
 
 @queue_app.command()
 def create(
-    cli: options.OverWire,
+    cli: options.TimedWire,
     name: Name,
     pubsub: Annotated[bool, "--pubsub", "Publish/subscribe queue: a copy for each subscriber, nothing stored."] = False,
     queue_token: Annotated[
@@ -98,7 +97,7 @@ def create(
 
 
 @queue_app.command("list")
-def list_queues(cli: options.OverWire) -> None:
+def list_queues(cli: options.TimedWire) -> None:
     """List queues with their waiting messages and consumers."""
 
     async def ask(client: Any) -> Any:
@@ -143,7 +142,7 @@ def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> Non
     cli.tell({"queue": name, "purged": purged}, text)
 
 
-def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
+def _ask(cli: options.TimedWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
     from raceway.client import connect
 
     address = cli.address("zbus")
@@ -154,7 +153,7 @@ def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
         async with connect(address, admin_token=cli.credential, reconnect=False) as client:
             return await call(client)
 
-    return asyncio.run(run())
+    return cli.run(address, run())
 
 
 def _messages_path(name: str) -> str:

@@ -9,7 +9,7 @@ WIRE = Wire(
     name="zbus",
     settings=ZbusWire,
     ports=(
-        WirePort(name="zbus", setting="port", offset=3, protocol="zbus"),
+        WirePort(name="zbus", setting="port", offset=3, advertised="advertised", protocol="zbus"),
         WirePort(
             name="tracker",
             setting="tracker_port",

@@ -1,0 +1,189 @@
+"""`raceway pub`: over the console port, which has every topic and tells offsets, or over a wire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from raceway import wires
+from raceway.cli import output
+from raceway.cli.clients import (
+    HTTP,
+    HttpTalk,
+    OldVersion,
+    Payload,
+    PayloadFile,
+    TimedClient,
+    Topic,
+    Version,
+    is_http,
+    payload_fields,
+    read_messages,
+    refusals,
+)
+from raceway.cli.talk import Sending, talk_of
+
+if TYPE_CHECKING:
+    from raceway.cli.http_door import Published
+
+# Messages between two updates of the progress bar: about 10 ms on a wire. With --rate: those of a tenth of a second.
+CHUNK, SLICE_S = 4096, 0.1
+
+
+def pub(
+    cli: TimedClient,
+    topic: Topic,
+    payload: Payload = None,
+    file: PayloadFile = None,
+    lines: Annotated[bool, "--lines", "Publish each line of the input as a message."] = False,
+    count: Annotated[int, "--count N", "Publish the input this many times.", {"min": 1}] = 1,
+    rate: Annotated[float | None, "--rate N", "Messages a second, at most.", {"min": 0.001}] = None,
+    headers: Annotated[
+        list[str] | None, "--header, -H NAME=VALUE", "Header (attribute) of the messages; may be repeated."
+    ] = None,
+    key: Annotated[str | None, "--key KEY", "Routing key; messages with the same key stay in order."] = None,
+    no_ack: Annotated[bool, "--no-ack", "Over a wire: do not wait until the bus has stored the message."] = False,
+    version: Version = None,
+    old_version: OldVersion = None,
+    subject: Annotated[str | None, "--subject TOPIC", "zbus: topic within a publish/subscribe queue."] = None,
+) -> None:
+    """Publish one message or many. Returns when the bus has stored them on disk, and tells their offsets.
+
+    A topic without subscribers is not an error: the bus stores the message. Over zbus (`--wire zbus`) the message
+    goes into a queue, and a queue that does not exist is an error. Over Danube every message is acknowledged. Over
+    Seneca the topic is a pattern such as `role:math,cmd:sum`, and the payload an object to which its keys are added.
+    """
+    messages, version = list(read_messages(payload, file, lines)), version or old_version
+    attributes = dict(map(_header, headers or ()))
+    # Only wires can leave the acknowledgement out; MB is the first.
+    address = cli.place(wires.WIRES[0].name if no_ack else HTTP)
+    sending = Sending(address, not no_ack, version, subject, key, attributes)
+    talk = HttpTalk() if is_http(address) else talk_of(address)
+    talk.check_options(
+        {"--header": headers, "--key": key, "--payload-version": version, "--subject": subject}
+        | ({"--no-ack": no_ack} if is_http(address) else {})
+    )
+    sent, size = len(messages) * count, sum(map(len, messages)) * count
+    began = time.monotonic()
+    pace = _Pace(topic, messages, count, rate)
+    told: dict[str, Any] = {"topic": topic, "messages": sent, "bytes": size}
+    if is_http(address):
+        stored = _publish_http(cli, address, topic, pace, sending)
+        told |= {"acknowledged": True, "subscribers": stored.routed, **stored.offsets()}
+        cli.tell(told, stored.text(sent, topic, time.monotonic() - began))
+        return
+    keywords = talk.publishing(sending)
+    confirm = keywords.get("confirm", True)
+
+    async def send() -> bool:
+        async with cli.connect(address) as client:
+            return await _publish(client, topic, pace, keywords)
+
+    routed = cli.run(address, send())
+    what = f"{_counted(sent)} on {topic} in {time.monotonic() - began:.2f} s"
+    text = f"stored {what}" if confirm else f"sent {what}, not acknowledged"
+    cli.tell(told | {"acknowledged": confirm, "subscribers": routed}, text)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not (found and name):
+        output.misuse(f"--header {text}: use NAME=VALUE")
+    return name, value
+
+
+def _counted(messages: int) -> str:
+    return f"{messages:,} message{'s' if messages != 1 else ''}"
+
+
+class _Stored:
+    """Where messages were stored: offsets of the first and the last, if all are of one topic and none is a repeat."""
+
+    def __init__(self) -> None:
+        self.routed = False
+        self._topics: set[str] = set()
+        self._count, self._first, self._last = 0, 0, 0
+
+    def add(self, answer: Published) -> None:
+        self.routed = answer.routed
+        if answer.offsets:
+            self._first = self._first if self._count else answer.offsets[0]
+            self._last = answer.offsets[-1]
+        self._count += len(answer.offsets)
+        self._topics |= answer.topics
+
+    def offsets(self) -> dict[str, int]:
+        if len(self._topics) != 1 or not self._count:
+            return {}
+        return {"first_offset": self._first, "last_offset": self._last}
+
+    def text(self, sent: int, topic: str, took_s: float) -> str:
+        if len(self._topics) != 1 or self._count < sent:  # partitions, or repeats that were recognized
+            return f"stored {_counted(sent)} on {topic} in {took_s:.2f} s"
+        place = f"of {min(self._topics)}"
+        if sent == 1:
+            return f"stored at offset {self._first} {place}"
+        return f"stored {_counted(sent)} at offsets {self._first} to {self._last} {place} in {took_s:.2f} s"
+
+
+class _Pace:
+    """The messages to publish, in chunks, at the wanted rate, with a progress bar."""
+
+    def __init__(self, topic: str, messages: Sequence[bytes], count: int, rate: float | None) -> None:
+        self._topic, self._messages, self._count, self._rate = topic, messages, count, rate
+
+    def chunks(self, most: int, most_bytes: int) -> Iterator[tuple[list[bytes], float]]:
+        """Yield chunks, each with the seconds to wait before it is sent."""
+        if self._rate is not None:
+            most = max(1, min(most, int(self._rate * SLICE_S)))
+        sent, began = 0, time.monotonic()
+        with output.progress(f"publishing on {self._topic}", len(self._messages) * self._count) as bar:
+            for chunk in self._parts(most, most_bytes):
+                due_s = sent / self._rate if self._rate else 0.0
+                yield chunk, max(0.0, due_s - (time.monotonic() - began))
+                sent += len(chunk)
+                bar.advance(bar.task_ids[0], len(chunk))
+
+    def _parts(self, most: int, most_bytes: int) -> Iterator[list[bytes]]:
+        part: list[bytes] = []
+        size = 0
+        for message in (message for _ in range(self._count) for message in self._messages):
+            if part and (len(part) >= most or size + len(message) > most_bytes):
+                yield part
+                part, size = [], 0
+            part.append(message)
+            size += len(message)
+        if part:
+            yield part
+
+
+def _publish_http(cli: TimedClient, address: str, topic: str, pace: _Pace, sending: Sending) -> _Stored:
+    """Publish everything in order. Ends the command if the bus refuses a message."""
+    from raceway.cli.http_door import BATCH, BATCH_BYTES
+
+    common = {"routing_key": sending.key, "version": sending.version, "attributes": sending.headers or None}
+    common = {name: value for name, value in common.items() if value is not None}
+    stored = _Stored()
+    door = cli.http_door(address, cli.wait_s)
+    with refusals(), contextlib.closing(door):
+        for chunk, wait_s in pace.chunks(BATCH, BATCH_BYTES):
+            time.sleep(wait_s)
+            stored.add(door.publish(topic, [common | payload_fields(message) for message in chunk]))
+    return stored
+
+
+async def _publish(client: Any, topic: str, pace: _Pace, keywords: dict[str, Any]) -> bool:
+    """Publish everything in order over a wire; return whether there was a subscriber."""
+    routed = True
+    for chunk, wait_s in pace.chunks(CHUNK, sys.maxsize):
+        await asyncio.sleep(wait_s)
+        sent = await client.publish_many(topic, chunk, **keywords)
+        routed = routed and not sent.no_route
+    if not keywords.get("confirm", True):
+        # Without acknowledgements, too, the messages must have been sent before the process ends.
+        await client.heartbeat()
+    return routed
