@@ -23,12 +23,12 @@ test("an address says page, argument and query, whatever is in them", () => {
 });
 
 test("events are whole whatever the pieces they come in", () => {
-  const stream = 'event: overview\ndata: {"a":1}\n\n: a comment\n\ndata: two\ndata: lines\r\n\r\nevent: x\nda';
+  const stream = 'event: overview\ndata: {"a":1}\n\n: a comment\n\nid: 7\ndata: two\ndata: lines\r\n\r\nevent: x\nda';
   for (let size = 1; size < 12; size += 1) {
     const parser = new EventParser();
     const found = [];
     for (let at = 0; at < stream.length; at += size) found.push(...parser.feed(stream.slice(at, at + size)));
-    assert.deepEqual(found, [{ event: "overview", data: '{"a":1}' }, { event: "message", data: "two\nlines" }], `pieces of ${size}`);
+    assert.deepEqual(found, [{ event: "overview", data: '{"a":1}', id: "" }, { event: "message", data: "two\nlines", id: "7" }], `pieces of ${size}`);
   }
 });
 

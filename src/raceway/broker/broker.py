@@ -14,6 +14,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
+from raceway.broker.changes import Changes
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
@@ -109,7 +110,8 @@ class Broker(Bus):
             **self.security.calls(self.changing),
         }
         tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
-        for room in (*tables, reading, self._queue_calls, Redrive(self, self.subscriptions), CalledServices(self)):
+        others = (Redrive(self, self.subscriptions), CalledServices(self), Changes(self, publishing))
+        for room in (*tables, reading, self._queue_calls, *others):
             self._calls |= room.calls()
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raceway.model.intents.kinds import IntentFor, Outcome
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
 from raceway.model.intents.reading import Gap
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 
@@ -80,6 +80,13 @@ class MoveReader(IntentFor[ReaderMoved], frozen=True):
     subscription: str | None
     start: str
     token: str | None
+
+
+class RecordChange(IntentFor[Done], frozen=True):
+    """Record a change that the peer has made. `facts` say which, `detail` what was asked for, as JSON."""
+
+    facts: dict[str, str]
+    detail: bytes
 
 
 class SetDelivery(IntentFor[DeliverySettings], frozen=True):

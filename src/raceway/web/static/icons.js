@@ -8,6 +8,7 @@ const STROKES = {
   overview: "M4 12h6V4H4zM14 20h6v-9h-6zM14 4h6v3h-6zM4 20h6v-4H4z",
   topics: "M9.5 4 7.5 20M16.5 4l-2 16M4.5 9h16M3.5 15h16",
   messages: "M3.5 6h17v12.5h-17zM4 6.5l8 6.5 8-6.5",
+  publish: "M4 12 20 4l-5 16-3.5-6.5zM11.5 13.5 20 4",
   traces: "M3.5 6h9M7.5 12h9M12.5 18h8",
   services: "M6 9a2.8 2.8 0 1 0 0-5.6 2.8 2.8 0 0 0 0 5.6zM18 20.6a2.8 2.8 0 1 0 0-5.6 2.8 2.8 0 0 0 0 5.6zM6 9v3.8a5 5 0 0 0 5 5h4",
   schemas: "M9 4H8a2 2 0 0 0-2 2v4l-2 2 2 2v4a2 2 0 0 0 2 2h1M15 4h1a2 2 0 0 1 2 2v4l2 2-2 2v4a2 2 0 0 1-2 2h-1",

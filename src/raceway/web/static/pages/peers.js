@@ -51,7 +51,7 @@ export async function show(view) {
       senecaCard.hidden = true; // for administrators only, or the bus has no such wire
     }
   };
-  filter.addEventListener("input", load);
+  filter.addEventListener("input", () => view.attempt(load));
   await Promise.all([load(), services()]);
   view.live(load);
   view.live(services, 3);

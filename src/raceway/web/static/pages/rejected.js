@@ -36,8 +36,8 @@ export async function show(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` · subscription ${row.subscription}`) : null), fixed: true, class: "wide" },
     { title: "Sent again", optional: true, cell: (row) => (row.redriven ? h("span", { class: "soft" }, `${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : "") },
-    { title: "", fixed: true, class: "tight", cell: (row) => {
-      const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => {
+      const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send again: message ${row.position}`, onclick: () => redrive(row, button) }, "Send again"));
       return button;
     } },
   ], (row) => row.position, empty("Nothing was rejected", "No messages refused by a schema with policy enforce, no dead letters, no undeliverable messages."), "Rejected messages");
@@ -60,12 +60,12 @@ export async function show(view) {
     more.hidden = after === null || after === undefined;
     note.textContent = !rows.length ? "" : more.hidden ? counted(rows.length, "message") : `the newest ${counted(rows.length, "message")}`;
   };
-  more.addEventListener("click", async () => {
+  more.addEventListener("click", () => view.attempt(async () => {
     const found = await get("/api/rejected", { limit: PAGE, source, after }, view.signal);
     rows = [...rows, ...found.rejected];
     after = found.after;
     render();
-  });
+  }));
   await first();
   view.live(first, 2);
 }

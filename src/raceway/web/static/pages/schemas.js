@@ -36,7 +36,7 @@ async function showAll(view) {
     subjects.update(found.subjects);
     topics.update(bound.topics);
   };
-  deleted.addEventListener("change", load);
+  deleted.addEventListener("change", () => view.attempt(load));
   await load();
   view.live(load, 5);
 }
@@ -67,10 +67,10 @@ async function showOne(view) {
     const lines = difference(comparable(both.old.definition ?? ""), comparable(both.new.definition ?? ""));
     const classes = { "+": "added", "-": "removed", " ": "" };
     replace(result, canRead(both.old, both.new, both.reasons.forward), canRead(both.new, both.old, both.reasons.backward),
-      h("pre", { class: "diff", tabindex: 0, "aria-label": "Difference" }, lines.map((line) => h("span", { class: classes[line.mark] }, `${line.mark} ${line.text}`))));
+      h("pre", { class: "diff", tabindex: 0, role: "region", "aria-label": "Difference" }, lines.map((line) => h("span", { class: classes[line.mark] }, `${line.mark} ${line.text}`))));
   };
-  old.addEventListener("change", compare);
-  next.addEventListener("change", compare);
+  old.addEventListener("change", () => view.attempt(compare));
+  next.addEventListener("change", () => view.attempt(compare));
   replace(view.root, heading(subject, h("span", {}, "Compatibility: ", badge(found.mode))),
     h("div", { class: "card" }, h("h2", {}, "Versions"), versions.element),
     h("div", { class: "card" }, h("h2", {}, "Difference"), h("form", { class: "filters" }, h("label", {}, "From version", old), h("label", {}, "To version", next)), result),
@@ -93,7 +93,11 @@ function checkCard(base, found) {
   const type = /** @type {HTMLSelectElement} */ (h("select", { name: "type" }, [...new Set([latest?.schema_type ?? TYPES[0], ...TYPES])].map((each) => h("option", { value: each }, each))));
   const result = h("div", { role: "status" });
   const load = async () => {
-    text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
+    try {
+      text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
+    } catch (error) {
+      replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
+    }
   };
   return h("div", { class: "card" }, h("h2", {}, "Check a new version"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
     onsubmit: async (/** @type {Event} */ event) => {

@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { choices, empty, flagged, h, heading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
+import { choices, empty, flagged, h, heading, loading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { layout } from "../layers.js";
 import { link } from "../route.js";
@@ -25,7 +25,7 @@ const FROM = [["", "Lately"], ["table", "All hours"]];
 export async function show(view) {
   const { source = "journal" } = view.query;
   const isTable = source === "table";
-  const picture = h("div", { class: "scroll", tabindex: 0, "aria-label": "Service graph" });
+  const picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Service graph" }, loading("the graph"));
   const lead = h("p", { class: "lead" });
   const exchanges = new Table([
     { title: "Asks", cell: (row) => row.requester, fixed: true },

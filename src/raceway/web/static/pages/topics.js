@@ -42,13 +42,13 @@ async function showAll(view) {
   const again = () => {
     shown = PAGE;
     history.replaceState(null, "", link("topics", "", { contains: filter.value, order: order.value === "rate" ? "" : order.value }));
-    load();
+    view.attempt(load);
   };
   filter.addEventListener("input", again);
   order.addEventListener("change", again);
   more.addEventListener("click", () => {
     shown = Math.min(1000, shown + 200);
-    load();
+    view.attempt(load);
   });
   replace(view.root, heading("Topics", "All topics, with their rate and backlog."),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
@@ -72,7 +72,7 @@ async function showOne(view) {
     { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
     { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
     { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
-    { title: "", fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
   ], (row) => row.name, empty("No subscription by name", "Created by Danube consumers or with the form below; peers of other wires subscribe while they are connected."), "Subscriptions");
   const consumers = new Table([
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },

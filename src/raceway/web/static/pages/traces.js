@@ -1,7 +1,7 @@
 // @ts-check
 import { get } from "../api.js";
 import { badge, empty, h, heading, momentLink, replace, s, tile, wireClass, wireMark } from "../dom.js";
-import { count, duration, time } from "../format.js";
+import { count, duration, time, zone } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { described, instants, place, wires } from "../waterfall.js";
@@ -50,7 +50,7 @@ async function showOne(view) {
     found.truncated ? h("div", { class: "notice" }, "Incomplete: the trace is longer than the rows that were searched.") : null,
     h("div", { class: "tiles" }, tile("from first to last", duration(whole)), tile("messages", count(found.messages)), tile("wires", count(wires(spans).length)),
       tile("failed", count(failed), failed ? "bad" : "")),
-    h("div", { class: "card" }, h("h2", {}, `Started ${time(found.begin_us)}`),
+    h("div", { class: "card" }, h("h2", {}, `Started ${time(found.begin_us)} ${zone(found.begin_us)}`),
       spans.length ? h("div", { class: "waterfall" }, axis(whole), h("div", { role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us))))
         : empty("No messages left", "Retention may have removed its messages.")));
 }
