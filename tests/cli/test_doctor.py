@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -146,7 +147,7 @@ def test_a_bus_is_checked_by_its_address(tmp_path: Path) -> None:
 
 def test_a_bus_that_asks_for_a_token_is_checked_with_it(tmp_path: Path) -> None:
     token = "t" * 32
-    settings = {"RACEWAY_SECURITY__ENABLED": "true", "RACEWAY_SECURITY__TOKEN_SECRET": "s" * 32}
+    settings: dict[str, Any] = {"RACEWAY_SECURITY__ENABLED": "true", "RACEWAY_SECURITY__TOKEN_SECRET": "s" * 32}
     with running_server(tmp_path / "data", **settings, RACEWAY_SECURITY__ADMIN_TOKEN=token) as server:
         url = f"http://127.0.0.1:{server.port('console')}"
         without, given = (list(doctor.examine_remote(url, each)) for each in ("", token))
