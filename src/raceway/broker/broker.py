@@ -34,7 +34,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import park
-from raceway.errors import ForbiddenError, UnknownPeerError
+from raceway.errors import ForbiddenError, InvalidValueError, UnknownPeerError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import peers as intents
@@ -103,6 +103,7 @@ class Broker(Bus):
             intents.Unsubscribe: self._unsubscribe,
             intents.WatchLog: self._watch_log,
             intents.UnwatchLog: self._unwatch_log,
+            intents.DisconnectPeer: self._disconnect_peer,
             intents.ListPeers: self._list_peers,
             intents.ListSubscriptions: self._list_subscriptions,
             intents.ListTopics: lambda peer, call: intents.Patterns(patterns(self.peers.values())),
@@ -176,6 +177,18 @@ class Broker(Bus):
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()
         self.meter.counts["registry.registration"] += 1
+        return Done()
+
+    def _disconnect_peer(self, peer: Peer, call: intents.DisconnectPeer) -> Done:
+        """Raises ForbiddenError, UnknownPeerError, InvalidValueError."""
+        self.security.check(peer.principal, "ManageBroker")
+        found = self.peers.get(call.peer)
+        if found is None:
+            raise UnknownPeerError(call.peer)
+        if found.hang_up is None:
+            raise InvalidValueError(f"peer {call.peer}", "has no connection of its own; detach the service instead")
+        log.info("peer disconnected by administrator", peer=found.id, name=found.name, by=str(peer.principal))
+        found.hang_up("disconnected by an administrator")
         return Done()
 
     def _park(self, peer: Peer, call: Park) -> Done:

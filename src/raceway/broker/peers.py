@@ -87,6 +87,9 @@ class Peer:
     name = description = ""
     # Host and network of the peer, for limits per host and per network; empty for the bus's own peers.
     host = network = ""
+    # Host and port of its end of the connection, and what closes it; none for peers without a connection.
+    address = ""
+    hang_up: Callable[[str], None] | None = None
     # Timeout of its requests that name none; None: the default of the bus.
     request_timeout_ms: int | None = None
     # Returns the time of its last message; None for peers without a connection.

@@ -103,9 +103,12 @@ def read_metrics(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def blocked_subscriptions(url: str) -> Iterator[str]:
-    """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
-    for row in list_all(url, "/api/subscriptions/named", "subscriptions"):
+def blocked_subscriptions(url: str, token: str = "") -> Iterator[str]:
+    """Yield one sentence per blocked subscription of the bus with this console port.
+
+    Raises ConnectionLostError, RemoteError.
+    """
+    for row in list_all(url, "/api/subscriptions/named", "subscriptions", token):
         topic, name, offset = row["topic"], row["name"], row["blocked_at"]
         if offset is not None:
             why = f" ({row['blocked_by']})" if row["blocked_by"] else ""

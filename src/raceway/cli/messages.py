@@ -239,7 +239,7 @@ def topics(cli: ClientOptions) -> None:
         cli.show(stored, {"topic": "topic", ">first offset": "first", ">next offset": "next"}, "Stored")
     columns = {"pattern": "pattern", "kind": "kind", "by": lambda row: ", ".join(row["subscribers"])}
     cli.show(subscribed, columns, "Subscribed", document={"stored": stored, "subscribed": subscribed})
-    for sentence in bus.blocked_subscriptions(console) if console and not cli.as_json else ():
+    for sentence in bus.blocked_subscriptions(console, cli.credential) if console and not cli.as_json else ():
         output.complain(sentence)
 
 

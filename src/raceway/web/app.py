@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
+from raceway.web.administration import AdministrationRoutes
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
@@ -71,7 +72,7 @@ def build_app(
     # Messages come before topics, whose names may contain slashes.
     first = (
         HealthRoutes, ConsoleRoutes, SessionRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes, PipelineRoutes,
-        SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+        SubscriptionRoutes, PolicyRoutes, QueueRoutes, AdministrationRoutes,
     )  # fmt: skip
     then = (
         SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes

@@ -62,6 +62,13 @@ class PurgeQueue(IntentFor[int], frozen=True):
     token: str | None
 
 
+class RemoveQueue(IntentFor[Done], frozen=True):
+    """Remove a queue without consumers. Its topic and messages stay. `token` as in `PeekQueue`."""
+
+    name: str
+    token: str | None
+
+
 class CreateSubscription(IntentFor[TopicDone], frozen=True):
     """Create a subscription without consumers, which starts at a position. `in_flight`: messages per consumer."""
 
@@ -74,7 +81,10 @@ class CreateSubscription(IntentFor[TopicDone], frozen=True):
 
 
 class MoveReader(IntentFor[ReaderMoved], frozen=True):
-    """Move a durable subscription, or without one the queue of the topic, to another position."""
+    """Move a durable subscription, or without one the queue of the topic, to another position.
+
+    `start`: `first`, `end` (or `last`), an offset for each partition separated by commas, or a time with a zone.
+    """
 
     topic: str
     subscription: str | None
