@@ -62,6 +62,7 @@ SLOW = (
     # A browser, and the whole manual as a site.
     "tests/end_to_end/test_console.py",
     "tests/end_to_end/test_console_guests.py",
+    "tests/end_to_end/test_console_operates.py",
     "tests/end_to_end/test_console_truth.py",
     "tests/test_site.py",
     # Conformance suites, oracles, clients of other projects and versions.

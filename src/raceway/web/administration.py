@@ -100,7 +100,8 @@ class LagQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class LagRow(msgspec.Struct, frozen=True):
     """A subscription or a queue. `lag` counts messages that are not acknowledged, or not consumed. `blocked_at`:
-    offset of the message that failed too often and blocks those after it."""
+    offset of the message that failed too often and blocks those after it, `blocked_by` its last error. `type` is empty
+    for a queue; `poisoned` messages failed too often, `dead_letters` were given up since the start."""
 
     kind: Literal["subscription", "queue"]
     topic: str
@@ -109,6 +110,11 @@ class LagRow(msgspec.Struct, frozen=True):
     in_flight: int
     consumers: int
     blocked_at: int | None = None
+    blocked_by: str = ""
+    type: str = ""
+    in_flight_limit: int = 0
+    poisoned: int = 0
+    dead_letters: int = 0
 
 
 class LagPage(msgspec.Struct, frozen=True):
@@ -193,7 +199,20 @@ class AdministrationRoutes(SiteRoutes):
     def _lags(self) -> list[LagRow]:
         view = self._view
         rows = [
-            LagRow("subscription", row.topic, row.name, row.lag, row.in_flight, len(row.consumers), row.blocked_at)
+            LagRow(
+                "subscription",
+                row.topic,
+                row.name,
+                row.lag,
+                row.in_flight,
+                len(row.consumers),
+                row.blocked_at,
+                row.blocked_by,
+                row.type,
+                row.in_flight_limit,
+                row.poisoned,
+                row.dead_letters,
+            )
             for row in view.subscriptions
         ]
         return rows + [

@@ -29,7 +29,7 @@ import * as overview from "./pages/overview.js";
 
 /** Letter behind `g`, name, title. @type {[string, [string, string, string][]][]} */
 const GROUPS = [
-  ["Traffic", [["o", "", "Overview"], ["t", "topics", "Topics"], ["m", "messages", "Messages"], ["n", "publish", "Publish"], ["r", "traces", "Traces"], ["s", "services", "Services"]]],
+  ["Traffic", [["o", "", "Overview"], ["t", "topics", "Topics"], ["u", "subscriptions", "Subscriptions"], ["m", "messages", "Messages"], ["n", "publish", "Publish"], ["r", "traces", "Traces"], ["s", "services", "Services"]]],
   ["Contracts", [["c", "schemas", "Schemas"], ["d", "rejected", "Rejected"]]],
   ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Pipeline"], ["l", "journal", "Journal"], ["a", "api", "API"]]],
 ];

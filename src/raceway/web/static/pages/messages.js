@@ -2,6 +2,7 @@
 import { download, get } from "../api.js";
 import { badge, bar, copyable, copyButton, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
 import { bytes, count, payload, time, zone } from "../format.js";
+import { isKept, Redrive } from "../redrive.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -191,11 +192,13 @@ async function showOne(view) {
   });
   /** @param {number | undefined} position @param {"prev" | "next"} rel @param {string} title */
   const neighbour = (position, rel, title) => (position === undefined ? null : h("a", { class: "button quiet", rel, href: link("messages", position), title: `${title} message of ${found.topic}` }, title));
+  const redrive = new Redrive(async () => {});
   replace(view.root, heading(`Message ${count(found.sequence)}`, h("span", {}, found.topic), h("div", { class: "actions" },
     neighbour(found.previous, "prev", "Previous"), neighbour(found.following, "next", "Next"),
+    isKept(found) ? [redrive.button(found.sequence), redrive.editor(found.sequence)] : null,
     found.correlation_id ? h("a", { class: "button", href: link("traces", found.correlation_id) }, "Show its trace") : null,
     h("button", { type: "button", class: "quiet", onclick: save }, "Download payload"))),
-  h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Message"), facts([
+  redrive.said, h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Message"), facts([
     ["Topic", topicLink(found.topic)], ["Kind", h("span", {}, found.kind, " ", found.error ? badge(found.error, "bad") : null)],
     ["Wire", wireMark(found.wire)], ["Time", `${time(found.time_us)} ${zone(found.time_us)}`], ["Offset", found.offset === undefined ? "" : count(found.offset)], ["Sent by", found.producer],
     ["Message id", searchLink(found.message_id)], ["Correlation id", searchLink(found.correlation_id)], ["Parent id", searchLink(found.parent_id)],

@@ -17,7 +17,7 @@ const TILES = [
   ["errors", (now) => count(now.errors), "#/messages?failed=true", "bad", "Malformed messages, failed answers and timeouts since the start"],
   ["rejected", (now) => count(now.rejected), "#/rejected?source=rejected", "warn", "Messages kept because a schema refused them, since the journal was begun"],
   ["dead letters", (now) => count(now.dead_letters), "#/rejected?source=dead_letter", "warn", "Since the start"],
-  ["blocked", (now) => count(now.blocked), "#/topics", "bad", "Subscriptions that stand still behind a message that failed too often"],
+  ["blocked", (now) => count(now.blocked), "#/subscriptions", "bad", "Subscriptions that stand still behind a message that failed too often"],
 ];
 
 /** @param {import("../app.js").View} view */
@@ -47,7 +47,7 @@ export async function show(view) {
     replace(totals, facts([
       ["Publishes received", count(now.kinds.publish ?? 0)], ["Requests received", count(now.kinds.request ?? 0)], ["Answers received", count(now.kinds.response ?? 0)],
       ["Of these refused", count(now.refused)],
-      ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
+      ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", h("a", { href: "#/subscriptions" }, count(now.subscriptions))],
       ["Queues", count(now.queues)], ["Undeliverable", count(now.undeliverable)], ["Rows of the journal", count(now.committed + 1)],
     ]));
   };

@@ -5,7 +5,7 @@ import { count, outOf, rate } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { messageTable } from "./messages.js";
-import { inFlight, newCard, Policies } from "./subscriptions.js";
+import { inFlight, newCard, Policies } from "../policies.js";
 
 const PAGE = 100;
 
