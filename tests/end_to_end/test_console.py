@@ -19,7 +19,10 @@ from tests.rigs.console import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airpor
 from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import wait_until
 
-PAGES = ("", "topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal", "api")
+PAGES = (
+    "", "topics", "subscriptions", "messages", "publish", "traces", "services", "schemas", "rejected", "peers",
+    "pipeline", "journal", "changes", "api",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +269,7 @@ def test_a_rejected_message_is_sent_again(visitor: Visitor, port: Airport) -> No
     assert call(port.server, "POST", "/topics/gate.boarding", b'{"seat": 4711}').status == 422
     page = visitor.go("rejected?source=rejected")
     row = page.get_by_role("table", name="Rejected messages").locator("tr", has_text="required property")
-    button = row.get_by_role("button", name=re.compile("Send message"))
+    button = row.get_by_role("button", name=re.compile("^Send again"))
     button.click()
     expect(page.locator(".notice.bad")).to_contain_text("refused again")
     visitor.forgive(422)
@@ -290,7 +293,7 @@ def test_a_dead_letter_is_sent_again_once_its_schema_admits_it(visitor: Visitor,
     rows = page.get_by_role("table", name="Rejected messages").locator("tbody tr")
     expect(rows.first).to_contain_text("subscription printer")
     letter = port.ask("/api/rejected?source=dead_letter")["rejected"][0]
-    button = page.get_by_role("button", name=f"Send message {letter['position']} again")
+    button = page.get_by_role("button", name=f"Send again: message {letter['position']}")
     register(port.server, "inspected", {"type": "object", "required": ["inspector"]})
     bind(port.server, "gate.boarding", "inspected", "enforce")
     try:

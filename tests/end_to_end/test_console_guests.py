@@ -35,7 +35,7 @@ def test_a_bus_without_traffic_says_what_to_do(context: BrowserContext) -> None:
         expect(page.locator(".empty:visible")).to_contain_text("raceway pub")
         expect(page.locator("#pulse.on")).to_be_visible()
         server.stop()
-        expect(page.locator("#pulse.off")).to_have_text("not connected")
+        expect(page.locator("#pulse.off")).to_have_text("no answer")
         visitor.go("topics")
         expect(page.get_by_role("alert")).to_contain_text("does not answer")
         server.start()

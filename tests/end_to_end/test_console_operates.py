@@ -17,11 +17,16 @@ from tests.rigs import http_door
 from tests.rigs.browser import Visitor, running_browser, visiting
 from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import Server, running_server, wait_until
+from tests.rigs.tools import axe
 
 ORDER = {
     "type": "object", "required": ["id", "state"],
     "properties": {"id": {"type": "integer", "minimum": 1}, "state": {"enum": ["paid", "open"]}},
 }  # fmt: skip
+PAGES = (
+    "", "topics", "subscriptions", "messages", "publish", "traces", "services", "schemas", "rejected", "peers",
+    "pipeline", "journal", "api", "changes", "nosuch", "schemas/order", "topics/raceway.audit",
+)  # fmt: skip
 _numbers = itertools.count()
 
 
@@ -283,3 +288,90 @@ def test_a_rejected_message_is_sent_again_from_its_own_page(visitor: Visitor, se
     dialog.get_by_role("button", name="Send again").click()
     expect(page.locator("main .notice.good")).to_contain_text(f"sent again to {topic}")
     assert [json.loads(row["payload"])["state"] for row in stored(server, topic)] == ["open"]
+
+
+def test_peers_have_an_address_and_are_disconnected(visitor: Visitor, server: Server) -> None:
+    with sync.connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as desk:
+        desk.register("kiosk", "asks for seats")
+        page = visitor.go("peers")
+        row = page.get_by_role("table", name="Peers").locator("tbody tr", has_text="kiosk")
+        expect(row).to_contain_text("127.0.0.1:")
+        row.get_by_role("button", name="Disconnect kiosk").click()
+        answer(page, "Disconnect it")
+        expect(page.locator("main .notice.good")).to_contain_text("kiosk was disconnected")
+    assert any(method == "DELETE" and path.startswith("/api/peers/") for method, path in audited(server))
+
+
+def test_a_schema_is_registered_and_bound(visitor: Visitor, server: Server, topic: str) -> None:
+    page = visitor.go("schemas")
+    page.get_by_text("Register a schema").click()
+    form = page.get_by_role("form", name="Register")
+    form.get_by_label("Subject").fill("ticket")
+    form.get_by_label("Text of the schema").fill("{")
+    form.get_by_role("button", name="Register").click()
+    expect(page.locator("details .notice.bad")).to_be_visible()
+    visitor.forgive(422)
+    form.get_by_label("Text of the schema").fill(json.dumps(ORDER))
+    form.get_by_role("button", name="Register").click()
+    expect(page.locator("details .notice.good")).to_contain_text("Version 1 of ticket is registered")
+    expect(page.get_by_role("link", name="ticket")).to_be_visible()
+    page.get_by_text("Bind a topic to a schema").click()
+    form = page.get_by_role("form", name="Bind")
+    form.get_by_label("Topic").fill(topic)
+    form.get_by_label("Subject").fill("ticket")
+    form.get_by_role("button", name="Bind").click()
+    answer(page, "Bind the topic")
+    row = page.get_by_role("table", name="Bound topics").locator("tr", has_text=topic)
+    expect(row).to_contain_text("ticket")
+    assert http_door.post(server, f"/topics/{topic}", b"{}").status == 422
+    row.get_by_role("button", name=f"Unbind {topic}").click()
+    answer(page, "Unbind the topic")
+    expect(row).to_have_count(0)
+    assert http_door.post(server, f"/topics/{topic}", b"{}").status == 201
+
+
+def test_traces_are_listed_with_duration_and_outcome_and_filtered(visitor: Visitor, server: Server, topic: str) -> None:
+    with sync.connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as desk:
+        desk.serve(topic, lambda message: 1 // message.json())
+        assert http_door.post(server, f"/requests/{topic}", b"1").status == 200
+        assert http_door.post(server, f"/requests/{topic}", b"0").status == 502
+    page = visitor.go(f"traces?topic={topic}")
+    rows = page.get_by_role("table", name="Recent requests").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(re.compile(r"\d (µs|ms|s)"))
+    expect(rows.nth(1)).to_contain_text("answered")
+    expect(rows.nth(1).locator(".wire")).to_have_text(["http", "mb"])
+    page.get_by_label("Outcome").select_option("failed")
+    expect(rows).to_have_count(1)
+    expect(rows.locator(".badge.bad")).to_be_visible()
+    page.get_by_label("Outcome").select_option("")
+    page.get_by_label("At least, ms").fill("60000")
+    expect(page.locator("main .empty")).to_be_visible()
+
+
+def test_changes_are_listed_with_who_and_what(visitor: Visitor, server: Server, topic: str) -> None:
+    made = call(server, "POST", "/api/subscriptions", {"topic": topic, "name": "early", "create_topic": True})
+    assert made.status == 201
+    page = visitor.go("changes")
+    row = page.get_by_role("table", name="Changes").locator("tbody tr", has_text=topic)
+    expect(row).to_contain_text("POST /api/subscriptions")
+    expect(row).to_contain_text("from 127.0.0.1")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_axe_finds_nothing(browser: Browser, server: Server, scheme: Any, width: int) -> None:
+    """Labels that differ from what stands on a button count, too, which axe does not look for by itself."""
+    source, found = axe(), list[str]()
+    with visiting(browser, server, width, scheme) as visitor:
+        for place in PAGES:
+            page = visitor.go(place)
+            expect(page.locator("main .loading:visible")).to_have_count(0)
+            page.evaluate(source)
+            result = page.evaluate("axe.run({rules: {'label-content-name-mismatch': {enabled: true}}})")
+            found += [
+                f"{place or 'overview'}: {each['id']} {node['html'][:120]}"
+                for each in result["violations"]
+                for node in each["nodes"][:3]
+            ]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{place} is too wide"
+    assert found == []

@@ -22,9 +22,12 @@ PAGE_LOAD_BYTES = 60_000
 # Words that would call a bus idle or empty.
 EMPTY = (
     "No topic|Nothing found|No request|No answered|No publishes|No schema|Nothing was rejected|No peers|No pattern|"
-    "No file|No table|has not run"
+    "No file|No table|has not run|No subscription|No change"
 )
-PAGES = ("topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal", "api")
+PAGES = (
+    "topics", "subscriptions", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal",
+    "changes", "api",
+)  # fmt: skip
 MESSAGES = 7
 
 

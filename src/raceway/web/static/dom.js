@@ -93,7 +93,7 @@ export function tile(name, value, mood = "", href = "", title = "") {
 
 /** Stands where an answer of the bus will be. @param {string} [what] */
 export function loading(what = "") {
-  return h("div", { class: "loading", role: "status" }, what ? `Loading ${what}…` : "Loading…");
+  return h("div", { class: "loading", "aria-live": "polite" }, what ? `Loading ${what}…` : "Loading…");
 }
 
 /**
