@@ -9,7 +9,7 @@ const { comparable, difference } = await load("diff.js");
 const { draft } = await load("draft.js");
 const { EventParser } = await load("events.js");
 const format = await load("format.js");
-const { layout } = await load("layers.js");
+const { failedShare, layout, shownEdges } = await load("layers.js");
 const { headersOf, payloadsOf } = await load("outgoing.js");
 const { asking, link, parse } = await load("route.js");
 const { ages, area, heightAt, line, nearest, ticks } = await load("scale.js");
@@ -159,4 +159,15 @@ test("a form becomes headers and payloads", () => {
 
 test("the time zone is said", () => {
   assert.match(format.zone(Date.now() * 1000), /^UTC([+−]\d\d(:\d\d)?)?$/);
+});
+
+test("of many connections the busiest are drawn, or those around a box", () => {
+  const all = Array.from({ length: 2000 }, (_, at) => ({ from: "service board", to: `topic t${at}`, label: "", weight: at + 1 }));
+  all.push({ from: "topic t3", to: "service printer", label: "", weight: 0 }, { from: "service kiosk", to: "service desk", label: "checkin.seat", weight: 5 });
+  const busy = shownEdges(all, "", "", 40);
+  assert.deepEqual([busy.edges.length, busy.edges[0].to, busy.left], [40, "topic t1999", 1962]);
+  const around = shownEdges(all, "topic t3", "", 40);
+  assert.deepEqual(around.edges.map(({ from, to }) => [from, to]), [["service board", "topic t3"], ["topic t3", "service printer"]]);
+  assert.deepEqual(shownEdges(all, "", "CHECKIN", 40).edges.map(({ to }) => to), ["service desk"]);
+  assert.deepEqual([failedShare(1, 1000), failedShare(5, 80), failedShare(80, 80)], ["under 1 %", "6 %", "100 %"]);
 });

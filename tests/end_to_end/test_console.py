@@ -201,6 +201,20 @@ def test_the_service_graph_joins_those_who_talk(visitor: Visitor) -> None:
     visitor.picture("graph")
 
 
+def test_the_service_graph_shows_what_is_around_a_box(visitor: Visitor) -> None:
+    page = visitor.go("services")
+    drawn = page.locator("svg.graph")
+    drawn.get_by_role("link", name="Around topic gate.boarding").click()
+    expect(drawn.locator(".node.focus")).to_contain_text("gate.boarding")
+    expect(drawn.locator(".node", has_text="display-1")).to_be_attached()
+    expect(drawn.locator(".node", has_text="kiosk")).to_have_count(0)
+    page.get_by_role("link", name="Show all").click()
+    expect(drawn.locator(".node", has_text="kiosk").first).to_be_attached()
+    expect(drawn.locator(".failing").first).to_have_text(re.compile(r"\d % failed"))
+    page.get_by_label("Find").fill("LOYALTY")
+    expect(drawn.locator(".edge")).to_have_count(1)
+
+
 def test_the_service_graph_of_all_hours_comes_from_the_pipelines_table(visitor: Visitor) -> None:
     page = visitor.go("services")
     page.get_by_role("link", name="All hours").click()

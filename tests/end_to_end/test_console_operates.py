@@ -277,7 +277,7 @@ def test_a_rejected_message_is_sent_again_from_its_own_page(visitor: Visitor, se
     register(server, "strict", ORDER)
     bind(server, topic, "strict", "enforce")
     assert http_door.post(server, f"/topics/{topic}", b'{"id": 9}').status == 422
-    (kept,) = http_door.get(server, f"/api/rejected?topic={topic}").json()["rejected"]
+    (kept,) = wait_until(lambda: http_door.get(server, f"/api/rejected?topic={topic}").json()["rejected"])
     page = visitor.go(f"messages/{kept['position']}")
     page.get_by_role("button", name=re.compile("^Send again")).click()
     expect(page.locator("main .notice.bad")).to_contain_text("refused again")
@@ -300,6 +300,14 @@ def test_peers_have_an_address_and_are_disconnected(visitor: Visitor, server: Se
         answer(page, "Disconnect it")
         expect(page.locator("main .notice.good")).to_contain_text("kiosk was disconnected")
     assert any(method == "DELETE" and path.startswith("/api/peers/") for method, path in audited(server))
+
+
+def test_consumers_and_producers_give_their_peer_a_name(visitor: Visitor, server: Server, topic: str) -> None:
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
+        bus.publish(topic, b"1")
+        with bus.subscribe(topic, "board", name="display-1"):
+            page = visitor.go("peers")
+            expect(page.get_by_role("table", name="Peers")).to_contain_text("display-1")
 
 
 def test_a_schema_is_registered_and_bound(visitor: Visitor, server: Server, topic: str) -> None:
@@ -362,6 +370,8 @@ def test_changes_are_listed_with_who_and_what(visitor: Visitor, server: Server, 
 def test_axe_finds_nothing(browser: Browser, server: Server, scheme: Any, width: int) -> None:
     """Labels that differ from what stands on a button count, too, which axe does not look for by itself."""
     source, found = axe(), list[str]()
+    register(server, "order", ORDER)
+    call(server, "POST", "/api/subscriptions", {"topic": "desk.axe", "name": "early", "create_topic": True})
     with visiting(browser, server, width, scheme) as visitor:
         for place in PAGES:
             page = visitor.go(place)

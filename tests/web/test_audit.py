@@ -30,7 +30,7 @@ def entries(server: Server) -> list[dict[str, Any]]:
 
 def newest(server: Server, count: int) -> dict[str, Any]:
     """The entry after the first `count` ones."""
-    return wait_until(lambda: (entries(server)[count:] or [None])[0])
+    return wait_until(lambda: next(iter(entries(server)[count:]), None))
 
 
 def test_a_change_is_recorded_with_who_and_what(server: Server) -> None:

@@ -13,7 +13,8 @@ from raceway.model.intents.peers import PatternRow
 
 class PeerStatus(msgspec.Struct, frozen=True):
     """A connected peer. `errors` are those of the current second; `catching_up`: reads from the journal. `address`:
-    host and port of its end of the connection, empty for services that the bus calls."""
+    host and port of its end of the connection, empty for services that the bus calls. `aliases`: names of its
+    producers and consumers, the newest ones."""
 
     id: str
     wire: str
@@ -25,6 +26,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
     errors: int
     catching_up: bool
     address: str
+    aliases: tuple[str, ...]
 
 
 class PeerView:
@@ -40,7 +42,7 @@ class PeerView:
         found = [
             peer
             for peer in self._peers.values()
-            if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}\n{peer.address}".casefold()
+            if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}\n{peer.address}\n{peer.aliases}".casefold()
         ]
         return [_status(peer) for peer in islice(found, limit)], len(found)
 
@@ -53,5 +55,5 @@ def _status(peer: Peer) -> PeerStatus:
     row = peer.row()
     return PeerStatus(
         row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
-        len(peer.subscriptions), peer.errors, peer.is_behind, peer.address,
+        len(peer.subscriptions), peer.errors, peer.is_behind, peer.address, peer.aliases,
     )  # fmt: skip

@@ -130,7 +130,13 @@ export async function watch(path, take, tell, { rhythm = () => 1000, signal, fro
     token.changes.addEventListener("change", change);
     signal?.addEventListener("abort", change);
     let heard = Date.now();
-    const silence = setInterval(() => Date.now() - heard > SILENCE_MS + 3 * rhythm() && change(), RETRY_MS);
+    let isSilent = false;
+    // A stream that ends may only have been ended, as when a permission was taken away: the next attempt tells.
+    let hasSpoken = false;
+    const silence = setInterval(() => {
+      isSilent = Date.now() - heard > SILENCE_MS + 3 * rhythm();
+      if (isSilent) change();
+    }, RETRY_MS);
     try {
       const response = await fetch(path, { headers: { ...headers(), accept: "text/event-stream", ...from() }, signal: changed.signal });
       if (!response.ok || !response.body) await answer(response);
@@ -140,14 +146,16 @@ export async function watch(path, take, tell, { rhythm = () => 1000, signal, fro
       const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
       for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
         heard = Date.now();
+        hasSpoken = true;
         for (const { event, data, id } of parser.feed(decoder.decode(piece.value, { stream: true }))) take(event, JSON.parse(data), id);
       }
-      tell(false);
+      if (!hasSpoken) tell(false);
     } catch (error) {
-      if (!signal?.aborted) tell(false, error instanceof ApiError ? error : undefined);
+      const isLost = isSilent || (!hasSpoken && !changed.signal.aborted);
+      if (isLost) tell(false, error instanceof ApiError ? error : undefined);
     }
     clearInterval(silence);
-    if (!signal?.aborted) await Promise.race([again, new Promise((resolve) => setTimeout(resolve, RETRY_MS))]);
+    if (!hasSpoken || isSilent) await Promise.race([signal?.aborted || again, new Promise((resolve) => setTimeout(resolve, RETRY_MS))]);
     token.changes.removeEventListener("change", change);
     signal?.removeEventListener("abort", change);
   }

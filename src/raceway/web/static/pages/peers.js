@@ -11,7 +11,7 @@ export async function show(view) {
   const note = h("span", { class: "soft", role: "status" });
   let nowUs = Date.now() * 1000;
   const peers = new Table([
-    { title: "Name", cell: (row) => h("span", { title: row.id }, row.name || h("span", { class: "mono soft" }, row.address || row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
+    { title: "Name", cell: (row) => h("span", { title: row.id }, row.name || row.aliases.join(", ") || h("span", { class: "mono soft" }, row.address || row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Address", cell: (row) => h("span", { class: "mono" }, row.address), optional: true },
     { title: "Description", cell: (row) => row.description, optional: true },
@@ -19,7 +19,7 @@ export async function show(view) {
     { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
     { title: "Errors", number: true, cell: (row) => flagged(row.errors, "bad") },
-    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => (row.address ? h("button", { type: "button", class: "quiet", "aria-label": `Disconnect ${row.name || row.address}`, onclick: () => disconnect(row) }, "Disconnect") : "") },
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => (row.address ? h("button", { type: "button", class: "quiet", "aria-label": `Disconnect ${nameOf(row)}`, onclick: () => disconnect(row) }, "Disconnect") : "") },
   ], (row) => row.id, empty("No peers are connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
   const patterns = new Table([
     { title: "Pattern", cell: (row) => row.pattern, class: "wide" },
@@ -35,7 +35,7 @@ export async function show(view) {
   const said = h("div", { role: "status" });
   /** @param {any} row */
   const disconnect = async (row) => {
-    const who = row.name || row.address;
+    const who = nameOf(row);
     if (!(await confirmed(`The connection of ${who} (${row.wire}) is closed. What it has not acknowledged is delivered again, to it or to others; its open requests fail. It may connect again.`, "Disconnect it"))) return;
     await told(said, async () => {
       await send("DELETE", `/api/peers/${encodeURIComponent(row.id)}`);
@@ -69,4 +69,9 @@ export async function show(view) {
   await Promise.all([load(), services()]);
   view.live(load);
   view.live(services, 3);
+}
+
+/** @param {any} row */
+function nameOf(row) {
+  return row.name || row.aliases.join(", ") || row.address;
 }
