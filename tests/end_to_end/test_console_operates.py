@@ -357,6 +357,23 @@ def test_traces_are_listed_with_duration_and_outcome_and_filtered(visitor: Visit
     expect(page.locator("main .empty")).to_be_visible()
 
 
+def test_a_topic_is_made_and_deleted(visitor: Visitor, server: Server, topic: str) -> None:
+    page = visitor.go("topics")
+    page.get_by_text("New topic", exact=True).click()
+    form = page.get_by_role("form", name="New topic")
+    form.get_by_label("Name of the topic").fill(topic)
+    form.get_by_label("Partitions").fill("2")
+    form.get_by_role("button", name="Create").click()
+    expect(page.locator("details .notice.good")).to_contain_text("with 2 partitions")
+    page = visitor.go(f"topics/{topic}")
+    expect(page.locator("main")).to_contain_text("Partitions")
+    page.get_by_role("button", name="Delete topic").click()
+    answer(page, "Delete the topic")
+    expect(page.locator("main h1")).to_have_text("Topics")
+    assert http_door.get(server, f"/api/topics/{topic}").status == 404
+    visitor.forgive(404)
+
+
 def test_changes_are_listed_with_who_and_what(visitor: Visitor, server: Server, topic: str) -> None:
     made = call(server, "POST", "/api/subscriptions", {"topic": topic, "name": "early", "create_topic": True})
     assert made.status == 201

@@ -11,6 +11,7 @@ import pytest
 from raceway.web.app import build_app
 from raceway.web.routing import WebRoute
 from tests.rigs import http_door
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
 from tests.rigs.schema_rest import call
@@ -73,3 +74,21 @@ def test_every_route_that_changes_something_says_so() -> None:
     assert {name for name in others if "/check" not in name and "/compatibility" not in name} == {
         "POST /topics/{name:path}", "POST /requests/{name:path}", "POST /subjects/{subject:path}",
     }  # fmt: skip
+
+
+def test_the_principal_is_whoever_signed_in() -> None:
+    """With security on, the subject of the token; with the administrator's token alone, the administrator."""
+    with running_server(
+        RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET=SECRET, RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
+        RACEWAY_SECURITY__SUPER_ADMINS="root", RACEWAY_SECURITY__ADMIN_TOKEN="open-sesame",
+    ) as server:  # fmt: skip
+        for number, bearer in enumerate((token("root"), "open-sesame")):
+            made = call(server, "POST", "/api/queues", {"name": f"q{number}"}, authorization=f"Bearer {bearer}")
+            assert made.status == 201
+        asked = {"authorization": f"Bearer {token('root')}"}
+        rows = wait_until(
+            lambda: (found := http_door.get(server, "/topics/raceway.audit", **asked).json()["messages"])[1:] and found
+        )
+        principals = [row["attributes"]["principal"] for row in rows]
+        assert principals[0].endswith(":root")
+        assert principals[1] != principals[0]
