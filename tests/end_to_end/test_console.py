@@ -204,7 +204,7 @@ def test_the_service_graph_joins_those_who_talk(visitor: Visitor) -> None:
 def test_the_service_graph_shows_what_is_around_a_box(visitor: Visitor) -> None:
     page = visitor.go("services")
     drawn = page.locator("svg.graph")
-    drawn.get_by_role("link", name="Around topic gate.boarding").click()
+    drawn.locator("a.node.topic", has_text="gate.boarding").click()
     expect(drawn.locator(".node.focus")).to_contain_text("gate.boarding")
     expect(drawn.locator(".node", has_text="display-1")).to_be_attached()
     expect(drawn.locator(".node", has_text="kiosk")).to_have_count(0)

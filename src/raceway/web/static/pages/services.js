@@ -174,7 +174,7 @@ function label(edge, { x, y }, below) {
 
 /** @param {Box} node @param {Corner} at @param {string} href @param {boolean} isFocus */
 function box(node, at, href, isFocus) {
-  return s("a", { class: `node ${node.kind}${isFocus ? " focus" : ""}`, href, "aria-label": `Around ${node.kind} ${node.name}` }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
+  return s("a", { class: `node ${node.kind}${isFocus ? " focus" : ""}`, href }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
     s("text", { x: at.x + BOX.width / 2, y: at.y + 19, "text-anchor": "middle" }, clipped(node.name, LETTERS)),
     s("text", { class: "under", x: at.x + BOX.width / 2, y: at.y + 35, "text-anchor": "middle" }, node.under));
 }
