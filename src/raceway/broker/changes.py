@@ -12,6 +12,7 @@ from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.runs import RowSpan
+from raceway.broker.steps import Steps
 from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
 from raceway.model.intents.administration import RecordChange
@@ -28,7 +29,7 @@ class Changes:
     def calls(self) -> dict[type, IntentHandler]:
         return {RecordChange: self._record}
 
-    def _record(self, peer: Peer, call: RecordChange) -> Done:
+    def _record(self, peer: Peer, call: RecordChange) -> Steps[Done]:
         """Store an entry. The change is made already, so a journal that cannot be written is only logged."""
         topic = self._bus.topics.own(AUDIT)
         who = str(peer.principal)
@@ -39,4 +40,6 @@ class Changes:
             self._publishing.store_own(entry, [RowSpan(topic, topic.encoded, 0, 1)], None)
         except RacewayError as error:
             log.warning("change not recorded", principal=who, reason=str(error), **call.facts)
+            return Done()
+        yield self._bus.commit
         return Done()
