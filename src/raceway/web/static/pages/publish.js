@@ -22,7 +22,7 @@ export async function show(view) {
   const key = input("key", "", { placeholder: "none" });
   const type = input("type", "application/json", { list: "types" });
   const types = h("datalist", { id: "types" }, ["application/json", "text/plain", "application/octet-stream"].map((value) => h("option", { value })));
-  const producer = input("timeout", "", { type: "number", min: 1, placeholder: "that of the bus" });
+  const timeout = input("timeout", "", { type: "number", min: 1, placeholder: "that of the bus" });
   const headers = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "headers", class: "low", spellcheck: "false", placeholder: "x-order: 17" }));
   const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "payload", spellcheck: "false", placeholder: '{"bag": 17}' }));
   const file = /** @type {HTMLInputElement} */ (h("input", { type: "file", name: "file" }));
@@ -34,7 +34,7 @@ export async function show(view) {
   const go = /** @type {HTMLButtonElement} */ (h("button", {}, "Send"));
   const stop = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "Stop"));
   const several = [h("label", {}, "How many", times), h("label", { class: "row" }, byLine, "Each line is a message")];
-  const waiting = h("label", { hidden: true }, "Timeout, ms", producer);
+  const waiting = h("label", { hidden: true }, "Timeout, ms", timeout);
 
   const explainMeaning = () => {
     about.textContent = MEANINGS[meaning.value];
@@ -42,7 +42,7 @@ export async function show(view) {
     waiting.hidden = meaning.value === "publish";
   };
   const common = () => ({ ...headersOf(headers.value), ...(key.value ? { "routing-key": sendable(key.value) } : {}), ...(type.value ? { "content-type": sendable(type.value) } : {}),
-    ...(meaning.value === "request" && producer.value ? { "timeout-ms": producer.value } : {}) });
+    ...(meaning.value === "request" && timeout.value ? { "timeout-ms": timeout.value } : {}) });
   const publish = async () => {
     const bodies = file.files?.length ? [file.files[0]] : payloadsOf(text.value, Number(times.value), byLine.checked);
     let isStopped = false;

@@ -40,7 +40,7 @@ export async function show(view) {
     newest = new Map(found.rows.map((/** @type {any} */ row) => [keyOf(row), row]));
     table.update(found.rows);
     policies.update(found.rows.filter((/** @type {any} */ row) => row.kind === "subscription"));
-    note.textContent = found.total ? `${outOf(found.rows.length, found.total, "entry").replace("entrys", "entries")}, ${counted(found.lag, "message")} behind` : "";
+    note.textContent = found.total ? `${outOf(found.rows.length, found.total, "reader")}, ${counted(found.lag, "message")} behind` : "";
   };
   filter.addEventListener("input", () => {
     history.replaceState(null, "", link("subscriptions", "", { contains: filter.value }));
