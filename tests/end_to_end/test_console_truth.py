@@ -65,7 +65,8 @@ def loaded(visitor: Visitor) -> None:
     """All scripts are in the browser."""
     wait_until(lambda: any(url.endswith("/pages/api.js") for url in visitor.asked), 30, "the last script")
     pages = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/pages/'))"
-    visitor.page.wait_for_function(f"{pages}.length > {len(PAGES)}")
+    # Not `wait_for_function`: the policy of the page forbids it to be evaluated again and again.
+    wait_until(lambda: visitor.page.evaluate(f"{pages}.length > {len(PAGES)}"), 60, "all scripts")
 
 
 def test_a_bus_that_is_stopped_and_started_again_is_told_on_every_page(visitor: Visitor, server: Server) -> None:
@@ -203,7 +204,7 @@ def test_the_page_weighs_little_and_is_kept(browser: Browser, server: Server) ->
     page.add_init_script("globalThis.requestIdleCallback = (work) => { globalThis.later = work; };")
     page.goto(address)
     expect(page.locator("table[aria-label='Busiest topics'] tbody tr").first).to_be_visible()
-    page.wait_for_function("globalThis.later !== undefined")
+    wait_until(lambda: page.evaluate("globalThis.later !== undefined"), 60, "the end of the load")
     load = {url: size for url, size in weights.items() if "/api/live" not in url}
     assert sum(load.values()) <= PAGE_LOAD_BYTES, load
     assert any(url.endswith("/app.js") for url in load)
