@@ -66,6 +66,8 @@ SLOW = (
     # A browser, and the whole manual as a site.
     "tests/end_to_end/test_console.py",
     "tests/end_to_end/test_console_guests.py",
+    "tests/end_to_end/test_console_operates.py",
+    "tests/end_to_end/test_console_truth.py",
     "tests/test_site.py",
     # Conformance suites, oracles, clients of other projects and versions.
     "tests/end_to_end/test_console_api.py::test_the_document_holds_under_schemathesis",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from raceway.broker.peers import KEPT_ALIASES
 from raceway.errors import UnknownPeerError
 from raceway.model.intents.peers import ListSubscriptions
 from tests.rigs.doubles import EPOCH_US, Bench, ExactPeer, RecordingPeer
@@ -32,3 +33,11 @@ def test_a_new_peer_has_no_name_and_is_its_own_producer() -> None:
     assert (row.connected_us, row.heard_us) == (EPOCH_US, EPOCH_US)
     assert peer.producer == b"id"
     assert peer.open
+
+
+def test_the_newest_names_of_producers_and_consumers_are_kept() -> None:
+    peer = ExactPeer("id")
+    for name in ("a", "b", "a", *(f"c{number}" for number in range(KEPT_ALIASES - 1))):
+        peer.note_alias(name)
+    assert peer.aliases == ("b", "c0", "c1", "c2", "c3")
+    assert peer.name == "", "what other wires see stays"

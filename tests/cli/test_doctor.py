@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,7 @@ from raceway.cli.doctor import Finding
 from raceway.client import sync
 from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
-from raceway.server.running import maybe_running
+from raceway.server.running import RUNNING_FILE, maybe_running
 from tests.cli.test_certificates import issue
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
@@ -109,6 +110,49 @@ def test_a_running_bus_is_seen_with_its_doors(tmp_path: Path, monkeypatch: pytes
     assert told["readiness"] == Finding("ok", "readiness", "ok")
     assert "held by the bus" in told[f"port {server.port_base}"].text
     assert all(finding.verdict != "bad" for finding in findings)
+
+
+def test_the_ports_of_a_running_bus_are_checked_not_those_of_the_settings(data: Path) -> None:
+    """The settings' ports are held by somebody else, which does not concern a bus that runs on others."""
+    address = ("127.0.0.1", int(os.environ["RACEWAY_LISTEN__PORT_BASE"]))
+    with socket.create_server(address), running_server(data) as server:
+        findings = list(doctor.examine(data, None))
+    ports = {finding.subject: finding for finding in findings if finding.subject.startswith("port ")}
+    assert f"port {server.port('console')}" in ports
+    assert f"port {address[1]}" not in ports
+    assert {finding.verdict for finding in ports.values()} == {"ok"}
+
+
+def test_a_port_that_the_running_bus_does_not_hold_is_bad(data: Path) -> None:
+    with running_server(data) as server:
+        file = data / RUNNING_FILE
+        file.write_text(file.read_text().replace(f":{server.port('zbus')}", ":9"))
+        (finding,) = find(data, "port 9")
+    assert finding == Finding("bad", "port 9", "zbus of the bus, but held by no process")
+
+
+def test_a_bus_is_checked_by_its_address(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        url = f"http://127.0.0.1:{server.port('console')}"
+        result = CliRunner().invoke(app, ["doctor", "--url", url, "--json"])
+        findings = [Finding(**row) for row in json.loads(result.stdout)]
+    assert result.exit_code == 0
+    told = {finding.subject: finding for finding in findings}
+    assert told["readiness"].verdict == "ok"
+    assert f"127.0.0.1:{server.port('zbus')} accepts connections" in told[f"port {server.port('zbus')}"].text
+    assert "data folder" not in told
+    (readiness,) = [each for each in doctor.examine_remote(url) if each.subject == "readiness"]
+    assert readiness.verdict == "bad"
+
+
+def test_a_bus_that_asks_for_a_token_is_checked_with_it(tmp_path: Path) -> None:
+    token = "t" * 32
+    settings: dict[str, Any] = {"RACEWAY_SECURITY__ENABLED": "true", "RACEWAY_SECURITY__TOKEN_SECRET": "s" * 32}
+    with running_server(tmp_path / "data", **settings, RACEWAY_SECURITY__ADMIN_TOKEN=token) as server:
+        url = f"http://127.0.0.1:{server.port('console')}"
+        without, given = (list(doctor.examine_remote(url, each)) for each in ("", token))
+    assert [each.subject for each in without if "name a token with --token" in each.text] == ["subscription", "ports"]
+    assert {each.verdict for each in given if each.subject.startswith("port ")} == {"ok"}
 
 
 def test_rows_that_are_gone_are_bad(tmp_path: Path) -> None:

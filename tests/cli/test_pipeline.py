@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,40 @@ def test_more_refused_messages_than_the_driver_takes_is_one_sentence(tmp_path: P
         finished(data, "run", "--once", *QUICKLY)
         found = finished(data, "query", "--json", "SELECT count(*) AS n FROM bronze.rejected").stdout
         assert json.loads(found) == {"n": 100}
+
+
+# Imports as they are where `pip install raceway` was run without the extra.
+WITHOUT_EXTRA = """
+import sys
+from importlib.machinery import PathFinder
+
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        missing = ("pyspark", "pandas", "numpy", "duckdb", "py4j")
+        return None if name.partition(".")[0] in missing else super().find_spec(name, path, target)
+
+sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
+from raceway.cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--once"), ("verify",), ("compact",), ("query", "select 1"), ("reset", "gold.traces"), ("captures",),
+        ("unimport", "x"), ("import", "x", "--wire", "mb"),
+    ],
+)  # fmt: skip
+def test_without_the_extra_every_command_of_tables_ends_in_one_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with journal(tmp_path / "data", 10) as rig:
+        words = ("pipeline", *words, "--data", str(rig.folder))
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_EXTRA, *words], capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "raceway: the pipeline needs Spark: pip install 'raceway[spark]'\n"
 
 
 def test_a_reset_table_and_checkpoint_are_gone(tmp_path: Path) -> None:

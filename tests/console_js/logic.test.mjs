@@ -4,10 +4,13 @@ import { test } from "node:test";
 
 const STATIC = new URL("../../src/raceway/web/static/", import.meta.url);
 const load = (name) => import(new URL(name, STATIC));
+const { chosen, joined } = await load("conversations.js");
 const { comparable, difference } = await load("diff.js");
+const { draft } = await load("draft.js");
 const { EventParser } = await load("events.js");
 const format = await load("format.js");
-const { layout } = await load("layers.js");
+const { failedShare, layout, shownEdges } = await load("layers.js");
+const { headersOf, payloadsOf } = await load("outgoing.js");
 const { asking, link, parse } = await load("route.js");
 const { ages, area, heightAt, line, nearest, ticks } = await load("scale.js");
 const { described, instants, place, wires } = await load("waterfall.js");
@@ -23,12 +26,12 @@ test("an address says page, argument and query, whatever is in them", () => {
 });
 
 test("events are whole whatever the pieces they come in", () => {
-  const stream = 'event: overview\ndata: {"a":1}\n\n: a comment\n\ndata: two\ndata: lines\r\n\r\nevent: x\nda';
+  const stream = 'event: overview\ndata: {"a":1}\n\n: a comment\n\nid: 7\ndata: two\ndata: lines\r\n\r\nevent: x\nda';
   for (let size = 1; size < 12; size += 1) {
     const parser = new EventParser();
     const found = [];
     for (let at = 0; at < stream.length; at += size) found.push(...parser.feed(stream.slice(at, at + size)));
-    assert.deepEqual(found, [{ event: "overview", data: '{"a":1}' }, { event: "message", data: "two\nlines" }], `pieces of ${size}`);
+    assert.deepEqual(found, [{ event: "overview", data: '{"a":1}', id: "" }, { event: "message", data: "two\nlines", id: "7" }], `pieces of ${size}`);
   }
 });
 
@@ -123,4 +126,48 @@ test("a span lies within its trace", () => {
   assert.deepEqual(wires([span(1, 2, { answer_wire: "zbus" }), span(1, 2)]), ["mb", "zbus"]);
   assert.equal(described(span(1, 2, { answer_wire: "zbus" })), "request · mb → zbus · a → b");
   assert.equal(described(span(1, null, { kind: "publish" })), "publish · mb · a");
+});
+
+test("requests and answers are joined to conversations", () => {
+  const ask = (sequence, id, wire = "mb") => ({ sequence, time_us: sequence * 1000, topic: `t${sequence}`, wire, correlation_id: id });
+  const tell = (answers, time_us, wire, error) => ({ sequence: 100 + answers, time_us, topic: "t", wire, answers, error });
+  const found = joined([ask(5, "b"), ask(3, "a", "zbus"), ask(2, "a"), ask(1, "c")], [tell(2, 9000, "seneca"), tell(3, 4000, "zbus"), tell(1, 1500, "mb", "NO_SEAT")]);
+  assert.deepEqual(found.map(({ id, requests, took_us, error, open }) => [id, requests, took_us, error, open]), [["b", 1, null, "", 1], ["a", 2, 7000, "", 0], ["c", 1, 500, "NO_SEAT", 0]]);
+  assert.deepEqual(found[1].wires, ["mb", "zbus", "seneca"]);
+  assert.equal(found[1].first.topic, "t2", "the one that began it");
+  const ids = (outcome, slowerMs = 0) => chosen(found, { outcome, slowerMs }).map(({ id }) => id).join("");
+  assert.deepEqual([ids(""), ids("ok"), ids("failed"), ids("open"), ids("", 1)], ["bac", "a", "c", "b", "ba"]);
+});
+
+test("a draft is what its schema admits", () => {
+  const person = { type: "object", properties: { id: { type: "integer", minimum: 7 }, kind: { enum: ["a", "b"] }, at: { type: "string", format: "date" }, tags: { type: "array", items: { $ref: "#/$defs/tag" } }, next: { $ref: "#" }, is: { const: 3 } }, $defs: { tag: { type: "string", minLength: 2 } } };
+  const made = JSON.parse(draft("json_schema", JSON.stringify(person)));
+  assert.deepEqual([made.id, made.kind, made.at, made.tags, made.is], [7, "a", "2026-01-31", ["xx"], 3]);
+  const record = { type: "record", name: "R", fields: [{ name: "n", type: "long" }, { name: "s", type: ["null", "string"] }, { name: "e", type: { type: "enum", name: "E", symbols: ["X"] } }, { name: "d", type: "int", default: 4 }] };
+  assert.deepEqual(JSON.parse(draft("avro", JSON.stringify(record))), { n: 0, s: null, e: "X", d: 4 });
+  assert.deepEqual([draft("protobuf", 'syntax = "proto3";'), draft("json_schema", "{")], ["", ""]);
+});
+
+test("a form becomes headers and payloads", () => {
+  assert.deepEqual(headersOf("X-Order: 17\n\nx-place: a: b"), { "x-order": "17", "x-place": "a: b" });
+  assert.equal(headersOf("x-city: Zürich")["x-city"], "ZÃ¼rich", "the bytes of UTF-8");
+  for (const [lines, said] of [["order 17", /is no header/], ["host: x", /must begin with x-/], ["x y: 1", /is no header/]]) assert.throws(() => headersOf(lines), said);
+  assert.deepEqual(payloadsOf("n={{n}}", 3, false), ["n=1", "n=2", "n=3"]);
+  assert.deepEqual(payloadsOf("a {{n}}\n\nb {{n}}", 2, true), ["a 1", "b 2", "a 3", "b 4"]);
+  assert.throws(() => payloadsOf("x", 1001, false), /At most 1000/);
+});
+
+test("the time zone is said", () => {
+  assert.match(format.zone(Date.now() * 1000), /^UTC([+−]\d\d(:\d\d)?)?$/);
+});
+
+test("of many connections the busiest are drawn, or those around a box", () => {
+  const all = Array.from({ length: 2000 }, (_, at) => ({ from: "service board", to: `topic t${at}`, label: "", weight: at + 1 }));
+  all.push({ from: "topic t3", to: "service printer", label: "", weight: 0 }, { from: "service kiosk", to: "service desk", label: "checkin.seat", weight: 5 });
+  const busy = shownEdges(all, "", "", 40);
+  assert.deepEqual([busy.edges.length, busy.edges[0].to, busy.left], [40, "topic t1999", 1962]);
+  const around = shownEdges(all, "topic t3", "", 40);
+  assert.deepEqual(around.edges.map(({ from, to }) => [from, to]), [["service board", "topic t3"], ["topic t3", "service printer"]]);
+  assert.deepEqual(shownEdges(all, "", "CHECKIN", 40).edges.map(({ to }) => to), ["service desk"]);
+  assert.deepEqual([failedShare(1, 1000), failedShare(5, 80), failedShare(80, 80)], ["under 1 %", "6 %", "100 %"]);
 });

@@ -19,7 +19,10 @@ from tests.rigs.console import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airpor
 from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import wait_until
 
-PAGES = ("", "topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal", "api")
+PAGES = (
+    "", "topics", "subscriptions", "messages", "publish", "traces", "services", "schemas", "rejected", "peers",
+    "pipeline", "journal", "changes", "api",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +201,20 @@ def test_the_service_graph_joins_those_who_talk(visitor: Visitor) -> None:
     visitor.picture("graph")
 
 
+def test_the_service_graph_shows_what_is_around_a_box(visitor: Visitor) -> None:
+    page = visitor.go("services")
+    drawn = page.locator("svg.graph")
+    drawn.locator("a.node.topic", has_text="gate.boarding").click()
+    expect(drawn.locator(".node.focus")).to_contain_text("gate.boarding")
+    expect(drawn.locator(".node", has_text="display-1")).to_be_attached()
+    expect(drawn.locator(".node", has_text="kiosk")).to_have_count(0)
+    page.get_by_role("link", name="Show all").click()
+    expect(drawn.locator(".node", has_text="kiosk").first).to_be_attached()
+    expect(drawn.locator(".failing").first).to_have_text(re.compile(r"\d % failed"))
+    page.get_by_label("Find").fill("LOYALTY")
+    expect(drawn.locator(".edge")).to_have_count(1)
+
+
 def test_the_service_graph_of_all_hours_comes_from_the_pipelines_table(visitor: Visitor) -> None:
     page = visitor.go("services")
     page.get_by_role("link", name="All hours").click()
@@ -266,7 +283,7 @@ def test_a_rejected_message_is_sent_again(visitor: Visitor, port: Airport) -> No
     assert call(port.server, "POST", "/topics/gate.boarding", b'{"seat": 4711}').status == 422
     page = visitor.go("rejected?source=rejected")
     row = page.get_by_role("table", name="Rejected messages").locator("tr", has_text="required property")
-    button = row.get_by_role("button", name=re.compile("Send message"))
+    button = row.get_by_role("button", name=re.compile("^Send again"))
     button.click()
     expect(page.locator(".notice.bad")).to_contain_text("refused again")
     visitor.forgive(422)
@@ -290,7 +307,7 @@ def test_a_dead_letter_is_sent_again_once_its_schema_admits_it(visitor: Visitor,
     rows = page.get_by_role("table", name="Rejected messages").locator("tbody tr")
     expect(rows.first).to_contain_text("subscription printer")
     letter = port.ask("/api/rejected?source=dead_letter")["rejected"][0]
-    button = page.get_by_role("button", name=f"Send message {letter['position']} again")
+    button = page.get_by_role("button", name=f"Send again: message {letter['position']}")
     register(port.server, "inspected", {"type": "object", "required": ["inspector"]})
     bind(port.server, "gate.boarding", "inspected", "enforce")
     try:

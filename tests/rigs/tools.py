@@ -92,6 +92,11 @@ def type_checker() -> Path:
     return _packages("console_js", "typescript") / "node_modules" / "typescript" / "bin" / "tsc"
 
 
+def axe() -> str:
+    """The source of axe-core, which finds what keeps people from using a page."""
+    return (_packages("axe", "axe-core") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
 def maven_jars(name: str) -> list[Path]:
     """The jars that `tests/<name>/jars.txt` lists, one `group:artifact:version sha256` per line, by Maven's client."""
     maven = installed("mvn", "maven")

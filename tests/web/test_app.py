@@ -81,7 +81,8 @@ def test_subscriptions_and_peers_are_listed(bench: Bench, app: Starlette) -> Non
     }
     row = {"id": peer.id, "wire": "mb", "name": "shop", "description": "sells", "subscriptions": 2, "errors": 0}
     (found,) = ask(app, "/api/peers").json()["peers"]
-    assert found == row | {"connected_us": peer.connected_us, "heard_us": peer.connected_us, "catching_up": False}
+    row |= {"connected_us": peer.connected_us, "heard_us": peer.connected_us, "catching_up": False, "address": ""}
+    assert found == row
 
 
 def test_an_unknown_address_is_answered_in_json(app: Starlette) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from raceway.errors import ForbiddenError
+from raceway.model.intents.administration import RecordChange
 from raceway.web import live as live_module
 from raceway.web.app import build_app
 from raceway.web.health import MAX_WATCHERS
@@ -107,3 +108,14 @@ def test_history_and_overview_are_answered(bench: Bench) -> None:
     assert len(ask(app, "/api/history").json()["samples"]) == 1
     bench.broker.draining = True
     assert ask(app, "/api/overview").json()["status"] == "draining"
+
+
+def test_stored_messages_are_those_with_an_offset(bench: Bench) -> None:
+    live = Live(DOOR(bench.broker), 250)
+    bench.publish(bench.peer(), *(Message(b"a") for _ in range(3)))
+    DOOR(bench.broker).perform(bench.peer(), RecordChange({"action": "a change"}, b"{}"), lambda told: None)
+    bench.loop.advance(1)
+    live.sample()
+    overview = live.overview()
+    assert (overview.stored, overview.rejected, overview.refused, overview.live_ms) == (3, 0, 0, 250)
+    assert overview.committed + 1 > 3, "rows of the bus itself are in the journal, too"

@@ -106,7 +106,7 @@ WITHOUT_PARTS = sorted(
     if method == "GET" and each.tag and each.answer and "{" not in path
 )
 # What a question must say.
-QUESTIONS = {"/api/subscriptions/policy": "?topic=orders&name=billing"}
+QUESTIONS = dict.fromkeys(("/api/subscriptions/policy", "/api/subscriptions/one"), "?topic=orders&name=billing")
 
 
 @pytest.fixture(scope="module")

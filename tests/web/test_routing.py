@@ -24,7 +24,7 @@ def app(bench: Bench) -> Starlette:
     ("path", "allowed"),
     [
         ("/healthz", {"GET", "HEAD"}),
-        ("/api/subscriptions", {"GET", "HEAD", "POST"}),
+        ("/api/subscriptions", {"GET", "HEAD", "POST", "DELETE"}),
         ("/api/subscriptions/policy", {"GET", "HEAD", "PUT", "DELETE"}),
         ("/topics/orders", {"GET", "HEAD", "POST"}),
         ("/requests/orders", {"POST"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -47,8 +48,25 @@ def test_the_page_has_no_script_or_style_within() -> None:
     assert re.findall(r"<style|\sstyle=|\son\w+=", page) == []
 
 
-def test_the_page_asks_for_all_scripts_at_once() -> None:
+def imported(script: str, found: set[str]) -> set[str]:
+    """Add a script and all that it imports, by their paths in the folder."""
+    if script not in found:
+        found.add(script)
+        names = re.findall(r'^import .*?"(\.[^"]+)";', (FOLDER / script).read_text("utf-8"), re.MULTILINE)
+        for name in names:
+            imported(os.path.normpath(Path(script).parent / name), found)
+    return found
+
+
+def test_the_page_asks_at_once_for_all_scripts_of_the_first_page() -> None:
     """A browser that learned of each from another would wait for the bus four times before it shows anything."""
     page = (FOLDER / "index.html").read_text("utf-8")
-    named = re.findall(r'(?:src|modulepreload" href)="/console/([^"]+\.js)"', page)
-    assert sorted(named) == sorted(path.relative_to(FOLDER).as_posix() for path in SCRIPTS)
+    named = re.findall(r'(?:src|modulepreload" href)="{{folder}}/([^"]+\.js)"', page)
+    assert sorted(named) == sorted(imported("app.js", set()))
+
+
+def test_every_script_belongs_to_a_page() -> None:
+    reached = imported("app.js", set())
+    for name in re.findall(r'\["\w", "(\w+)", "[^"]+"\]', (FOLDER / "app.js").read_text("utf-8")):
+        imported(f"pages/{name}.js", reached)
+    assert reached == {path.relative_to(FOLDER).as_posix() for path in SCRIPTS}

@@ -14,6 +14,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, IntentHandler
+from raceway.broker.changes import Changes
 from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
@@ -33,7 +34,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import park
-from raceway.errors import ForbiddenError, UnknownPeerError
+from raceway.errors import ForbiddenError, InvalidValueError, UnknownPeerError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import peers as intents
@@ -102,6 +103,7 @@ class Broker(Bus):
             intents.Unsubscribe: self._unsubscribe,
             intents.WatchLog: self._watch_log,
             intents.UnwatchLog: self._unwatch_log,
+            intents.DisconnectPeer: self._disconnect_peer,
             intents.ListPeers: self._list_peers,
             intents.ListSubscriptions: self._list_subscriptions,
             intents.ListTopics: lambda peer, call: intents.Patterns(patterns(self.peers.values())),
@@ -109,7 +111,8 @@ class Broker(Bus):
             **self.security.calls(self.changing),
         }
         tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
-        for room in (*tables, reading, self._queue_calls, Redrive(self, self.subscriptions), CalledServices(self)):
+        others = (Redrive(self, self.subscriptions), CalledServices(self), Changes(self, publishing))
+        for room in (*tables, reading, self._queue_calls, *others):
             self._calls |= room.calls()
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
@@ -174,6 +177,18 @@ class Broker(Bus):
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()
         self.meter.counts["registry.registration"] += 1
+        return Done()
+
+    def _disconnect_peer(self, peer: Peer, call: intents.DisconnectPeer) -> Done:
+        """Raises ForbiddenError, UnknownPeerError, InvalidValueError."""
+        self.security.check(peer.principal, "ManageBroker")
+        found = self.peers.get(call.peer)
+        if found is None:
+            raise UnknownPeerError(call.peer)
+        if found.hang_up is None:
+            raise InvalidValueError(f"peer {call.peer}", "has no connection of its own; detach the service instead")
+        log.info("peer disconnected by administrator", peer=found.id, name=found.name, by=str(peer.principal))
+        found.hang_up("disconnected by an administrator")
         return Done()
 
     def _park(self, peer: Peer, call: Park) -> Done:

@@ -59,6 +59,10 @@ class Responder(Party, Protocol):
         """Return the members of the group, each of which can be asked by itself."""
 
 
+# Names of its producers and consumers that a peer is shown with.
+KEPT_ALIASES = 5
+
+
 @cache
 def _anonymous(wire: bytes) -> Principal:
     return Principal(ANONYMOUS, wire.decode())
@@ -87,6 +91,11 @@ class Peer:
     name = description = ""
     # Host and network of the peer, for limits per host and per network; empty for the bus's own peers.
     host = network = ""
+    # Host and port of its end of the connection, and what closes it; none for peers without a connection.
+    address = ""
+    # Names of its producers and consumers, the newest ones.
+    aliases: tuple[str, ...] = ()
+    hang_up: Callable[[str], None] | None = None
     # Timeout of its requests that name none; None: the default of the bus.
     request_timeout_ms: int | None = None
     # Returns the time of its last message; None for peers without a connection.
@@ -146,6 +155,11 @@ class Peer:
     def is_behind(self) -> bool:
         """Whether it reads from the journal until it has caught up."""
         return False
+
+    def note_alias(self, name: str) -> None:
+        """Note a name under which the peer produces or consumes, for people who look at the list of peers."""
+        if name not in self.aliases:
+            self.aliases = (*self.aliases, name)[-KEPT_ALIASES:]
 
     def row(self) -> PeerRow:
         heard_us = self.connected_us if self.last_heard is None else self.last_heard()

@@ -16,6 +16,7 @@ from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.registry.schemas import Schemas
 from raceway.broker.runs import Refused, RowSpan
+from raceway.broker.steps import Steps
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.errors import (
@@ -68,11 +69,15 @@ class Producers:
 
     def calls(self) -> dict[type, IntentHandler]:
         return {
-            CreateProducer: lambda peer, call: self._bus.change(
-                lambda: self.create(call.wanted, peer.network), renews=True
-            ),
+            CreateProducer: self._create,
             TouchProducer: lambda peer, call: Done(self.hear(call.producer_id)),
         }
+
+    def _create(self, peer: Peer, call: CreateProducer) -> Steps[ProducerRow]:
+        row = yield from self._bus.change(lambda: self.create(call.wanted, peer.network), renews=True)
+        assert isinstance(row, ProducerRow)
+        peer.note_alias(call.wanted.name)
+        return row
 
     def create(self, wanted: ProducerWanted, maker: str = "") -> ProducerRow:
         """Return the producer of this name, created if it is new, with its topic. Creates nothing if a check fails.

@@ -226,7 +226,10 @@ def read_metrics(url: str) -> dict[str, float]:
 
 
 def blocked_subscriptions(url: str, token: str = "") -> Iterator[str]:
-    """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
+    """Yield one sentence per blocked subscription of the bus with this console port.
+
+    Raises ConnectionLostError, RemoteError.
+    """
     for row in list_all(url, "/api/subscriptions/named", "subscriptions", token):
         topic, name, offset = row["topic"], row["name"], row["blocked_at"]
         if offset is not None:

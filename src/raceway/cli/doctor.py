@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 
 from raceway import config, wires
 from raceway.cli import bus, options
 from raceway.cli.output import ExitCode
-from raceway.errors import ConfigError, ConnectionLostError, RacewayError
+from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError
 from raceway.server.running import Running, maybe_running
 
 Verdict = Literal["ok", "warning", "bad"]
@@ -25,6 +26,8 @@ Verdict = Literal["ok", "warning", "bad"]
 # Each connection uses a file descriptor; below this limit a busy bus runs out of them first.
 ENOUGH_FILES = 4096
 SOON = timedelta(days=14)
+# Holder of a port whose process this user may not see.
+ANOTHER_USER = "another user's process"
 
 # Metrics of a running bus that are reported if they are not 0.
 TELLING: dict[str, tuple[Verdict, str]] = {
@@ -46,18 +49,40 @@ class Finding(NamedTuple):
     text: str
 
 
-def doctor(cli: options.WithSettings) -> None:
+class ExamineOptions(options.WithSettings, options.OverConsole):
+    """Where the bus to check is: its folder, or its address."""
+
+
+def doctor(cli: ExamineOptions) -> None:
     """Check the machine, the settings, the data folder, the journal, the ports and the certificate.
 
-    Ends with status 1 if a check fails; warnings leave it at 0.
+    If a bus runs on the folder, its own ports are checked, otherwise those of the settings. With --url that bus is
+    checked over the network instead. Ends with status 1 if a check fails; warnings leave it at 0.
     """
-    findings = list(examine(cli.data, cli.config_file))
+    if cli.url is None:
+        findings = list(examine(cli.data, cli.config_file, cli.credential))
+    else:
+        findings = list(examine_remote(cli.address, cli.credential))
     cli.show(findings, {"": "verdict", "what": "subject", "finding": "text"})
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
+def examine_remote(url: str, token: str = "") -> Iterator[Finding]:
+    """Check the bus with this console port, and whether each port that it names accepts connections."""
+    yield from _machine()
+    yield from _health(url, token)
+    try:
+        answer = bus.call_console(url, "/asyncapi.json", token=token)
+    except ConnectionLostError:
+        return  # told by _health
+    except RacewayError as error:
+        yield Finding("warning", "ports", f"not checked: {error}; name a token with --token")
+        return
+    yield from (_reachable(name, server["host"]) for name, server in answer["servers"].items())
+
+
+def examine(data: Path | None, config_file: Path | None, token: str = "") -> Iterator[Finding]:
     yield from _machine()
     try:
         settings = config.load(config_file, flags={"journal.folder": data and str(data)}, sections=wires.sections())
@@ -70,9 +95,9 @@ def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
     folder = Path(settings.config.journal.folder)
     running = maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
-    yield from _bus(folder, running)
+    yield from _bus(folder, running, token)
     yield from _journal(folder)
-    yield from _ports(settings.config.listen, running)
+    yield from _wanted_ports(settings.config.listen) if running is None else _open_ports(running)
     yield from _certificate(settings.config.listen)
 
 
@@ -123,7 +148,7 @@ def _folder(folder: Path, settings: config.JournalSettings) -> Iterator[Finding]
         yield Finding("ok", "disk space", text)
 
 
-def _bus(folder: Path, running: Running | None) -> Iterator[Finding]:
+def _bus(folder: Path, running: Running | None, token: str) -> Iterator[Finding]:
     from raceway.journal.lock import NAME, maybe_holder
 
     holder = maybe_holder(folder) or maybe_holder(folder / NAME)
@@ -132,18 +157,23 @@ def _bus(folder: Path, running: Running | None) -> Iterator[Finding]:
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
+    yield from _health(running.urls["console"], token)
+
+
+def _health(url: str, token: str = "") -> Iterator[Finding]:
+    """Check what the bus with this console port says of itself."""
     try:
-        answer = bus.call_console(running.urls["console"], "/readyz")
+        answer = bus.call_console(url, "/readyz", token=token)
         text = f"{answer['status']} {answer['reason']}".strip()
         yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", text)
         for warning in answer.get("warnings", ()):
             yield Finding("warning", "readiness", warning)
-        yield from _figures(bus.read_metrics(running.urls["console"]))
-        yield from (
-            Finding("bad", "subscription", sentence) for sentence in bus.blocked_subscriptions(running.urls["console"])
-        )
+        yield from _figures(bus.read_metrics(url))
+        yield from (Finding("bad", "subscription", sentence) for sentence in bus.blocked_subscriptions(url, token))
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
+    except RemoteError as error:
+        yield Finding("warning", "subscription", f"not checked: {error}; name a token with --token")
 
 
 def _figures(metrics: dict[str, float]) -> Iterator[Finding]:
@@ -182,18 +212,41 @@ def _journal(folder: Path) -> Iterator[Finding]:
         yield Finding("bad" if lost else "warning", "journal", f"{where}, {damage.reason}" if damage.reason else where)
 
 
-def _ports(listen: config.Listen, running: Running | None) -> Iterator[Finding]:
+def _wanted_ports(listen: config.Listen) -> Iterator[Finding]:
+    """Check that the ports of the settings are free for a bus to start on."""
     from raceway.server.doors import ports
 
     for door, port in ports(listen).items():
         holder = _maybe_holder(port)
         if holder is None:
             yield Finding("ok", f"port {port}", f"free for {door}")
-        elif running is not None and holder.startswith(f"process {running.pid} "):
-            yield Finding("ok", f"port {port}", f"{door}, held by the bus")
         else:
             advice = "stop it, or choose other ports with --port-base"
             yield Finding("bad", f"port {port}", f"wanted for {door}, held by {holder}; {advice}")
+
+
+def _open_ports(running: Running) -> Iterator[Finding]:
+    """Check that the running bus holds the ports that it has opened."""
+    for door, url in running.urls.items():
+        port = urlsplit(url).port
+        assert port is not None
+        holder = _maybe_holder(port)
+        if holder is not None and holder.startswith((f"process {running.pid} ", ANOTHER_USER)):
+            yield Finding("ok", f"port {port}", f"{door}, held by the bus")
+        else:
+            yield Finding("bad", f"port {port}", f"{door} of the bus, but held by {holder or 'no process'}")
+
+
+def _reachable(door: str, address: str) -> Finding:
+    """Check that a port accepts a connection from here."""
+    import socket
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), bus.CONSOLE_S).close()
+    except OSError as error:
+        return Finding("bad", f"port {port}", f"{door} at {address} does not accept connections: {error}")
+    return Finding("ok", f"port {port}", f"{door} at {address} accepts connections")
 
 
 def _maybe_holder(port: int) -> str | None:
@@ -203,7 +256,7 @@ def _maybe_holder(port: int) -> str | None:
     for connection in psutil.net_connections("tcp"):
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
             if not connection.pid:
-                return "another user's process"
+                return ANOTHER_USER
             return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
     return None
 

@@ -11,6 +11,7 @@ from raceway.cli import options
 from raceway.cli.output import fail, misuse
 from raceway.pipeline.folders import Folders, maybe_kept_format
 from raceway.pipeline.opening import open_files, open_lake
+from raceway.pipeline.spark import check_installed
 
 if TYPE_CHECKING:
     from raceway.pipeline.lake import Lake
@@ -43,7 +44,11 @@ class OnTables(options.WithSettings):
     ] = None
 
     def choose(self, **flags: object) -> Chosen:
-        """Merge options over settings, as `choose` does. `flags` are settings of the section `pipeline`."""
+        """Merge options over settings, as `choose` does. `flags` are settings of the section `pipeline`.
+
+        Raises PipelineError without the extra `spark`, before a command imports any of it.
+        """
+        check_installed()
         flags |= {"format": self.form, "tables": self.tables}
         return choose(self, _pairs(self.conf or []), **flags)
 

@@ -138,6 +138,11 @@ class Connection(ABC):
     def close(self, reason: str) -> None:
         """Close the connection as the wire prescribes, after pending output was sent."""
 
+    def hang_up(self, reason: str) -> None:
+        """Close the connection on behalf of an administrator, after pending output was sent."""
+        self.flush()
+        self.close(reason)
+
     def read(self, events: Iterable[Any], size: int) -> None:
         """Handle the events of one socket read of `size` bytes. On an idle bus, flush immediately."""
         turn, credits = self._turn, self._credits

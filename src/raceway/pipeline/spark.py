@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = 17
+# Packages of the extra `spark`.
+EXTRA = ("pyspark", "pandas", "duckdb")
 TIME_ZONE, UTC = "spark.sql.session.timeZone", "UTC"
 _UTC_NAMES = ("UTC", "ETC/UTC", "Z", "ZULU", "+00:00", "GMT", "ETC/GMT")
 # The Delta release for this Spark, from Maven Central; the pip package of that name has only the Python part.
@@ -101,7 +103,8 @@ def check_time_zone(name: str) -> None:
 
 
 def check_installed() -> None:
-    if find_spec("pyspark") is None or find_spec("pandas") is None:
+    """Raise PipelineError if a package of the extra `spark` is missing."""
+    if any(find_spec(package) is None for package in EXTRA):
         raise PipelineError("the pipeline needs Spark: pip install 'raceway[spark]'")
 
 

@@ -13,5 +13,7 @@ Read in this order:
                  the API of the console, of `raceway` commands and of scripts
   registry, registry_form        the schema registry in Confluent's form
   openapi, asyncapi, metrics     documents about the port and the topics; Prometheus
+  packing        compressed answers
+  audit          entries about changes
   console, static/               the console's files
 """

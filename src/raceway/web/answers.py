@@ -34,7 +34,13 @@ KINDS: dict[int, tuple[type[errors.RacewayError], ...]] = {
     400: (errors.PeerError,),
     401: (errors.UnauthenticatedError,),
     403: (errors.ForbiddenError,),
-    404: (errors.UnknownError, errors.NoRouteError, errors.UnknownQueueError, errors.UnknownSchemaError),
+    404: (
+        errors.UnknownError,
+        errors.NoRouteError,
+        errors.UnknownQueueError,
+        errors.UnknownSchemaError,
+        errors.UnknownPeerError,
+    ),
     408: (TooSlowError,),
     409: (
         errors.NameTakenError,

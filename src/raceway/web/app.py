@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
+from raceway.web.administration import AdministrationRoutes
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
 from raceway.web.console import Caution, ConsoleRoutes
@@ -25,6 +26,7 @@ from raceway.web.health import HealthRoutes, LiveRoutes
 from raceway.web.live import Live
 from raceway.web.messages import MessageRoutes
 from raceway.web.openapi import DocumentRoutes
+from raceway.web.packing import Packing
 from raceway.web.pipeline import PipelineRoutes
 from raceway.web.policies import PolicyRoutes
 from raceway.web.publishing import PublishRoutes
@@ -64,25 +66,26 @@ def build_app(
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `streams`,
     `live` and `desk`.
     """
-    streams, live, desk = EventStreams(door, listen.http), Live(door), QueryPool(door.view, data)
+    streams, live, desk = EventStreams(door, listen.http), Live(door, listen.http.live_ms), QueryPool(door.view, data)
     routes: list[WebRoute] = []
     site = Site(door, desk, live, streams, listen, admin_token, data, doors or {}, more, routes)
     doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
     first = (
         HealthRoutes, ConsoleRoutes, SessionRoutes, DoorRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes,
-        PipelineRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+        PipelineRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes, AdministrationRoutes,
     )  # fmt: skip
     then = (
         SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes
     )  # fmt: skip
     groups = [*(kind(site) for kind in first), *more, *(kind(site) for kind in then)]
     routes += routes_of(groups)
-    middleware = [Middleware(Caution), Middleware(Guard, hosts=hosts)]
+    middleware = [Middleware(Caution), Middleware(Packing), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
     app.state.streams, app.state.live, app.state.desk, app.state.doorman = streams, live, desk, doorman
+    app.state.door = door
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app

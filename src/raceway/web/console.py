@@ -2,10 +2,15 @@
 
 There is no build step and nothing is loaded from elsewhere: the files are those of the folder `static`. The content
 security policy allows scripts and styles from this port only and none inline, so untrusted text in a page cannot run.
+
+The page names its files below a folder that is the hash of all their contents, `/console/HASH/app.js`. A browser keeps
+them for ever and asks for nothing but the page on its next visit; another release has another folder. Scripts import
+each other by relative names, so they stay in that folder.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -16,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.web.answers import refusal
+from raceway.web.packing import takes_gzip
 from raceway.web.routing import OPEN, SiteRoutes, get
 from raceway.wires import WIRES
 
@@ -37,8 +43,15 @@ HEADERS = {
 }
 
 
+# As long as caches keep anything (RFC 9111, 5.2.2.1 names no limit; a year is customary).
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
 class File(NamedTuple):
+    """A file; `packed` is its content compressed with gzip."""
+
     content: bytes
+    packed: bytes
     media_type: str
     etag: str
 
@@ -68,14 +81,31 @@ def files() -> dict[str, File]:
         for path in sorted(FOLDER.rglob("*"))
         if path.suffix in TYPES
     }
-    # Scripts read the names of the wires there.
-    found["index.html"] = found["index.html"].replace(b"{{wires}}", " ".join(wire.name for wire in WIRES).encode())
     found["wires.css"] = wire_colours().encode()
+    # Scripts read the names of the wires there.
+    page = found["index.html"].replace(b"{{wires}}", " ".join(wire.name for wire in WIRES).encode())
+    found["index.html"] = page.replace(b"{{folder}}", (PREFIX + _hash(*found.values())).encode())
     return {name: _file(name, content) for name, content in found.items()}
 
 
+@cache
+def folder() -> str:
+    """Return the name of the folder under which files never change: the hash of the contents of all."""
+    page = files()["index.html"].content.decode()
+    return page.partition(f'src="{PREFIX}')[2].partition("/")[0]
+
+
+def _hash(*contents: bytes) -> str:
+    found = hashlib.sha256()
+    for content in contents:
+        found.update(b"%d:" % len(content) + content)
+    return found.hexdigest()[:20]
+
+
 def _file(name: str, content: bytes) -> File:
-    return File(content, TYPES[Path(name).suffix], f'"{hashlib.sha256(content).hexdigest()[:20]}"')
+    # A constant time: the same content is the same bytes on every start.
+    packed = gzip.compress(content, 9, mtime=0)
+    return File(content, packed, TYPES[Path(name).suffix], f'"{_hash(content)}"')
 
 
 def wire_colours() -> str:
@@ -100,13 +130,19 @@ class ConsoleRoutes(SiteRoutes):
 
     @get(PREFIX + "{name:path}", OPEN)
     async def file(self, request: Request, name: str) -> Response:
-        found = files().get(name)
-        return refusal(404, "not_found", "not found") if found is None else _answer(request, found)
+        place, _, rest = name.partition("/")
+        is_fixed = place == folder()
+        found = files().get(rest if is_fixed else name)
+        if found is None:
+            return refusal(404, "not_found", "not found")
+        return _answer(request, found, FOR_EVER if is_fixed else "no-cache")
 
 
-def _answer(request: Request, file: File) -> Response:
-    # A new release must be visible immediately; revalidating an unchanged file costs a few hundred bytes.
-    headers = {"etag": file.etag, "cache-control": "no-cache"}
+def _answer(request: Request, file: File, kept: str = "no-cache") -> Response:
+    # The page itself is asked for on every visit: a new release must be visible immediately.
+    headers = {"etag": file.etag, "cache-control": kept, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
-    return Response(file.content, media_type=file.media_type, headers=headers)
+    if not takes_gzip(request.headers.get("accept-encoding", "")):
+        return Response(file.content, media_type=file.media_type, headers=headers)
+    return Response(file.packed, media_type=file.media_type, headers=headers | {"content-encoding": "gzip"})

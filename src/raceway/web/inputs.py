@@ -20,6 +20,8 @@ from raceway.schema.json_text import decode_json
 R = TypeVar("R", bound=msgspec.Struct)
 
 BODY_LIMIT = 64 * 1024
+# Key of the ASGI scope for the object that was read from the body.
+BODY = "raceway.body"
 
 
 def read_query(request: Request, kind: type[R]) -> R:
@@ -49,7 +51,14 @@ async def read_json(request: Request, limit: int = BODY_LIMIT) -> dict[str, Any]
         raise MalformedError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise MalformedError("the body is not a JSON object")
+    request.scope[BODY] = found
     return found
+
+
+def maybe_body(request: Request) -> dict[str, Any] | None:
+    """Return the JSON object that a handler has read from the body."""
+    body: dict[str, Any] | None = request.scope.get(BODY)
+    return body
 
 
 def is_true(text: str) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from raceway import __version__
 from raceway.broker.door import Door
+from raceway.broker.registry.schemas import REJECTED
 from raceway.broker.view.health import Counts
 from raceway.errors import ForbiddenError
 from raceway.model.envelope import HTTP, encode_json
@@ -24,6 +25,8 @@ from raceway.wires import WIRES
 KEPT_SAMPLES = 300
 # Topics may be many, so their offsets are copied every fifth time; a rate covers the last ten to fifteen seconds.
 TOPIC_EVERY, TOPIC_SAMPLES = 5, 4
+# Topics in which the bus keeps what belongs to other topics.
+OWN_TOPICS = "raceway."
 # Lower bound of the elapsed time, for a clock that was set back.
 LEAST_US = 50_000
 
@@ -39,7 +42,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of the bus. Counters are since its start; `rates` are those of the last sample, taken at `rates_us`."""
+    """Status of the bus. Counters are since its start; `rates` are those of the last sample, taken at `rates_us`.
+
+    `kinds` and `totals` count messages received, those that were `refused` (by a schema, a limit, a permission)
+    included. `stored` counts publishes and requests that have an offset in a topic, of all times; `committed` is the
+    last position of the journal, which also has answers and rows of the bus itself. `rejected` counts messages kept
+    because a schema refused them, of all times. `live_ms`: the interval of samples.
+    """
 
     version: str
     time_us: int
@@ -50,6 +59,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     rates_us: int
     totals: dict[str, int]
     kinds: dict[str, int]
+    refused: int
+    stored: int
     delivered: int
     delivered_rate: int
     bytes: int
@@ -61,20 +72,24 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     queues: int
     open_requests: int
     dead_letters: int
+    rejected: int
     undeliverable: int
     committed: int
     journal_bytes: int
     warnings: tuple[str, ...]
+    live_ms: int
 
 
 class Live:
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, every_ms: int = 1000) -> None:
+        self._every_ms = every_ms
         self._view, self._clock_us = door.view, door.runtime.clock_us
         self._began_us = self._clock_us()
         self._before, self._before_us = _summed(self._view.health.counts()), self._began_us
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self._offsets: deque[tuple[int, dict[str, int], int]] = deque(maxlen=TOPIC_SAMPLES)
         self._ticks = 0
+        self._stored, self._rejected = self._count_stored()
         self._next = asyncio.Event()
         self.watchers = 0
         self.closed = False
@@ -91,10 +106,18 @@ class Live:
             )
         )
         self._before, self._before_us = counted, now_us
+        self._stored, self._rejected = self._count_stored()
         if self._ticks % TOPIC_EVERY == 0:
             self._offsets.append((now_us, *self._view.topics.next_offsets()))
         self._ticks += 1
         self._wake()
+
+    def _count_stored(self) -> tuple[int, int]:
+        """Return how many messages have an offset, and how many of others the bus keeps because a schema refused
+        them."""
+        offsets, _ = self._view.topics.next_offsets()
+        own = sum(following for name, following in offsets.items() if name.startswith(OWN_TOPICS))
+        return sum(offsets.values()) - own, offsets.get(REJECTED, 0)
 
     def close(self) -> None:
         """End all watchers' streams."""
@@ -127,6 +150,8 @@ class Live:
             open_requests=view.health.gauges().open_requests,
             dead_letters=counts.named["bus.dead_letters"], undeliverable=counts.named["bus.undeliverable"],
             committed=health.committed, journal_bytes=health.journal.bytes, warnings=health.journal.warnings,
+            refused=counts.named["router.publish.error"] + counts.named["router.request.error"],
+            stored=self._stored, rejected=self._rejected, live_ms=self._every_ms,
         )  # fmt: skip
 
     async def events(self, may_go_on: Callable[[], None] = lambda: None) -> AsyncIterator[bytes]:

@@ -79,6 +79,14 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload_base64: str | None = None
 
 
+class OneMessage(MessageRow, frozen=True, kw_only=True, omit_defaults=True):
+    """A message, the subject of its schema, and the positions of the messages before and after it in its topic."""
+
+    subject: str | None = None
+    previous: int | None = None
+    following: int | None = None
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Messages, newest first. `scanned` rows between `oldest` and `newest` were searched; `before` is where to
     continue, null at the end."""
@@ -119,9 +127,16 @@ class MessageRoutes(SiteRoutes):
         return await self._site.desk.look(_page, query, self._hidden())
 
     @get("/api/messages/{position}", CONSUME_ALL, "messages")
-    async def message(self, position: str) -> MessageRow:
+    async def message(self, position: str) -> OneMessage:
         """A message by its position."""
-        return shown(await self._read(position), SHOWN_BYTES)
+        row = await self._read(position)
+        previous, following = await self._site.desk.look(_neighbours, row["topic"], row["offset"])
+        facts = msgspec.structs.asdict(shown(row, SHOWN_BYTES))
+        return OneMessage(**facts, subject=self._maybe_subject(row), previous=previous, following=following)
+
+    def _maybe_subject(self, row: dict[str, Any]) -> str | None:
+        schema_id = row.get("schema_id")
+        return None if schema_id is None else self._view.schemas.maybe_subject(schema_id)
 
     @get("/api/messages/{position}/payload", CONSUME_ALL, "messages", media_type=BYTES)
     async def payload(self, position: str) -> Response:
@@ -236,6 +251,22 @@ def _row(journal: SearchedRows, text: str) -> dict[str, Any]:
     except TrimmedError:
         pass
     raise UnknownMessageError(position)
+
+
+def _neighbours(journal: SearchedRows, topic: str, offset: int | None) -> tuple[int | None, int | None]:
+    """Return the positions of the messages before and after an offset; answers have no offset and no neighbours."""
+    if offset is None:
+        return None, None
+    return _maybe_at(journal, topic, offset - 1), _maybe_at(journal, topic, offset + 1)
+
+
+def _maybe_at(journal: SearchedRows, topic: str, offset: int) -> int | None:
+    if offset >= 0:
+        with contextlib.suppress(TrimmedError):
+            for batch in journal.read_topic(topic, offset, 1, columns=("sequence", "offset")):
+                for row in batch.to_pylist():
+                    return int(row["sequence"])
+    return None
 
 
 def _search(

@@ -122,7 +122,7 @@ class PolicyRoutes(SiteRoutes):
     async def delivery(self, query: PolicyQuery) -> DeliveryPolicy:
         """Failure policy of a subscription, and messages in flight per consumer."""
         view = self._door.view
-        return _shown(query.name, view.administration.delivery(view.topics.canonical(query.topic), query.name))
+        return shown_policy(query.name, view.administration.delivery(view.topics.canonical(query.topic), query.name))
 
     @put(SUBSCRIPTION, MANAGE_TOPIC, "topics", body=WantedPolicy)
     async def set_delivery(self, request: Request, query: PolicyQuery) -> DeliveryPolicy:
@@ -132,7 +132,7 @@ class PolicyRoutes(SiteRoutes):
         view.permissions.check(principal_of(request), "ManageTopic", view.topics.canonical(query.topic))
         wanted = _wanted(await read_json(request))
         change = SetDelivery(query.topic, query.name, wanted.policy, wanted.in_flight)
-        return _shown(query.name, await self._ask(request, change))
+        return shown_policy(query.name, await self._ask(request, change))
 
     @delete(SUBSCRIPTION, MANAGE_TOPIC, "topics")
     async def remove_delivery(self, request: Request, query: PolicyQuery) -> RemovedPolicy:
@@ -141,7 +141,8 @@ class PolicyRoutes(SiteRoutes):
         return RemovedPolicy(found.topic, query.name, found.changed)
 
 
-def _shown(name: str, found: DeliverySettings) -> DeliveryPolicy:
+def shown_policy(name: str, found: DeliverySettings) -> DeliveryPolicy:
+    """Return how the subscription of this name delivers, as it is sent."""
     return DeliveryPolicy(
         topic=found.topic, name=name, type=found.type, is_own=found.is_own, in_flight=found.in_flight,
         max_unacked=found.max_unacked, **msgspec.structs.asdict(found.policy),

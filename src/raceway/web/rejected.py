@@ -2,25 +2,29 @@
 
     GET  /api/rejected                      newest first; filters: `source`, `topic`, `after` (a position), `limit`
     GET  /api/rejected/{position}           one, with its payload
-    POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own
+    POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own,
+                                            `payload` (or `payload_base64`) and `attributes` replace its own
 
 If the bus has an administrator's token and no other security, that token is required.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from raceway.broker.undelivered.redrive import KINDS, facts_of
+from raceway.broker.undelivered.redrive import KINDS, REDRIVEN_FROM, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.query.inspect import document
+from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from raceway.model.intents.batches import Publish
 from raceway.model.intents.reading import ListRejected, NoteRedriven, ReadRejected, RestoreRejected
-from raceway.web.inputs import CLAMPED, CLAMPED_UNLESS_EMPTY, read_json
+from raceway.net.codec.http_message import check_attributes
+from raceway.web.inputs import CLAMPED, CLAMPED_UNLESS_EMPTY, read_body
 from raceway.web.peer import HttpPeer
 from raceway.web.publishing import publish
 from raceway.web.routing import CONSUME, SiteRoutes, get, post
@@ -72,8 +76,25 @@ class RejectedPage(msgspec.Struct, frozen=True):
     after: int | None
 
 
-class OtherTopic(msgspec.Struct, frozen=True):
+class Edited(msgspec.Struct, frozen=True):
+    """What differs from the rejected message: its topic, its payload (as text, or as base64), all its attributes.
+    Null: as it was."""
+
     topic: str | None = None
+    payload: str | None = None
+    payload_base64: str | None = None
+    attributes: dict[str, str] | None = None
+
+    def maybe_payload(self) -> bytes | None:
+        """Return the other payload. Raises MalformedError."""
+        if self.payload is not None and self.payload_base64 is not None:
+            raise MalformedError("payload and payload_base64 are both given: send one of them")
+        if self.payload_base64 is None:
+            return None if self.payload is None else self.payload.encode()
+        try:
+            return b64decode(self.payload_base64, validate=True)
+        except ValueError as error:
+            raise MalformedError(f"payload_base64 is not base64: {error}") from error
 
 
 class Redriven(msgspec.Struct, frozen=True):
@@ -98,25 +119,36 @@ class RejectedRoutes(SiteRoutes):
         row, redriven = await self._ask(request, ReadRejected(position))
         return {**_shown(row, redriven), "message": document(row)}
 
-    @post("/api/rejected/{position:int}/redrive", CONSUME, "messages", body=OtherTopic)
+    @post("/api/rejected/{position:int}/redrive", CONSUME, "messages", body=Edited)
     async def redrive(self, request: Request, position: int) -> Redriven:
-        """Publish a rejected message again, to its own topic or another."""
-        topic = await _other_topic(request)
-        found = await self._ask(request, RestoreRejected(position, topic))
+        """Publish a rejected message again, to its own topic or another, as it was or edited."""
+        edited = await self._edited(request)
+        found = await self._ask(request, RestoreRejected(position, edited.topic))
+        _edit(found.batch, edited)
         await publish(self._door, RedrivingPeer(self._door, request, found.producer), Publish(found.batch))
         target, offset = found.batch.item("topic", 0).decode(), found.batch.item("offset", 0)
         await self._ask(request, NoteRedriven(position, target, offset))
         return Redriven(position, target, offset)
 
+    async def _edited(self, request: Request) -> Edited:
+        """Read what is to be different; without a body nothing. Raises MalformedError, TooLargeError."""
+        if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+            return Edited()
+        # A payload in JSON is longer than itself; quotes, and bytes as base64.
+        return await read_body(request, Edited, 2 * self._site.listen.http.body_limit)
+
+
+def _edit(batch: Batch, edited: Edited) -> None:
+    """Put what differs into a restored message. Raises MalformedError, TooLargeError."""
+    payload = edited.maybe_payload()
+    if payload is not None:
+        batch.payload = [payload]
+    if edited.attributes is not None:
+        check_attributes(edited.attributes)
+        own = decode_attributes(batch.item("attributes", 0))
+        marked = {REDRIVEN_FROM: own[REDRIVEN_FROM]}
+        batch.attributes = [encode_attributes(edited.attributes | marked)]
+
 
 def _shown(row: dict[str, Any], redriven: Any) -> RejectedRow:
     return cast(RejectedRow, facts_of(row) | {"redriven": redriven})
-
-
-async def _other_topic(request: Request) -> str | None:
-    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
-        return None
-    topic = (await read_json(request)).get("topic")
-    if topic is not None and not isinstance(topic, str):
-        raise MalformedError("topic must be a string")
-    return topic

@@ -39,6 +39,7 @@ from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import PERMISSIONS, Permission
 from raceway.web.answers import refusal_of, token_of
 from raceway.web.asking import QueryPool
+from raceway.web.audit import record
 from raceway.web.event_streams import EventStreams
 from raceway.web.inputs import read_query
 from raceway.web.live import Live
@@ -113,6 +114,11 @@ class Operation(NamedTuple):
     takes: str = ""
     media_type: str = JSON
     statuses: tuple[int, ...] = (200,)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it changes the bus: neither reads nor checks, nor sends messages. Changes are recorded."""
+        return self.method != "GET" and self.access not in (READ_SCHEMAS, PRODUCE)
 
     def arguments(self, request: Request) -> dict[str, Any]:
         """Return the arguments of the handler. Raises MalformedError."""
@@ -277,9 +283,12 @@ class WebRoute(routing.Route):
     async def _answer(self, request: Request) -> Response:
         operation, handler, form = self._bound[request.method]
         try:
-            return form.answer(await handler(**operation.arguments(request)))
+            response = form.answer(await handler(**operation.arguments(request)))
+            if operation.is_change:
+                await record(request.app.state.door, request, operation.summary or operation.path, response)
         except form.errors as error:
             return form.refused(error)
+        return response
 
 
 def routes_of(groups: Iterable[Routes]) -> list[WebRoute]:

@@ -6,9 +6,9 @@
 A subscription created here collects messages from now on, before it has consumers; see `raceway.broker.places`.
 
 A replay moves a durable subscription, or without one the queue of the name, to another position in its topic; the wires
-themselves start at the end of a topic and only move forward. `from` is `first`, `end` or an offset, one for each
-partition of a base. Messages in flight at that moment may still be acknowledged; they are delivered again if they are
-after the position.
+themselves start at the end of a topic and only move forward. `from` is `first`, `end`, a time, or an offset, one for
+each partition of a base. Messages in flight at that moment may still be acknowledged; they are delivered again if they
+are after the position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGE = 1000
 
 
 class PeerQuery(msgspec.Struct, frozen=True, kw_only=True):
-    contains: Annotated[str, Meta(description="Only peers whose name, id or wire contains this text.")] = ""
+    contains: Annotated[str, Meta(description="Only peers whose name, id, wire or address contains this text.")] = ""
     limit: Annotated[int, Meta(description="Maximum number of peers.", ge=1, le=PAGE)] = PAGE
 
 
@@ -100,7 +100,8 @@ class MadeSubscription(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin": "from"}):
-    """A move. `from`: `first`, `end`, or comma-separated offsets of the partitions. `subscription` null: the queue."""
+    """A move. `from`: `first`, `end`, a time, or comma-separated offsets of the partitions. `subscription` null: the
+    queue."""
 
     topic: str
     subscription: str | None = None

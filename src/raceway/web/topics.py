@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import nlargest, nsmallest
+from heapq import nsmallest
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -84,10 +84,10 @@ class TopicRoutes(SiteRoutes):
 
     def _chosen(self, names: list[str], query: TopicQuery, limit: int) -> list[str]:
         if query.order == "rate":
-            return nlargest(limit, names, key=lambda name: (self._site.live.topic_rate(name), name))
+            return nsmallest(limit, names, key=lambda name: (-self._site.live.topic_rate(name), name))
         if query.order == "messages":
             offsets, _ = self._view.topics.next_offsets()
-            return nlargest(limit, names, key=lambda name: (offsets.get(name, 0), name))
+            return nsmallest(limit, names, key=lambda name: (-offsets.get(name, 0), name))
         return nsmallest(limit, (name for name in names if name > query.after))
 
     @get("/api/topics/{name:path}", LOOKUP, "topics")

@@ -30,7 +30,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.envelope import Batch
-from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePeek
+from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePeek, RemoveQueue
 from raceway.model.intents.batches import Publish, Request, Taken
 from raceway.model.intents.credentials import Authorization, Authorize
 from raceway.model.intents.kinds import Done
@@ -60,6 +60,7 @@ class QueueCalls:
             CreateQueue: self._create,
             PeekQueue: self._peek,
             PurgeQueue: self._purge,
+            RemoveQueue: self._remove,
             Authorize: self._authorize,
         }
 
@@ -227,6 +228,13 @@ class QueueCalls:
     def _purge(self, peer: Peer, call: PurgeQueue) -> int:
         self._queues.find(call.name, call.token)
         return self._queues.ordinary(call.name).purge()
+
+    def _remove(self, peer: Peer, call: RemoveQueue) -> Steps[Done]:
+        self._bus.security.check(peer.principal, "ManageTopic", call.name)
+        self._queues.find(call.name, call.token)
+        self._queues.remove(call.name)
+        yield self._bus.commit
+        return DONE
 
     def _authorize(self, peer: Peer, call: Authorize) -> Authorization:
         self._access.check_administrator(peer, call.credential)

@@ -25,6 +25,7 @@ from raceway.broker.queues.queue import CURSORS, Queue
 from raceway.broker.topics import Topic
 from raceway.errors import (
     ForbiddenError,
+    InUseError,
     NameInvalidError,
     QueueKindError,
     TopicKindError,
@@ -128,6 +129,24 @@ class QueueTable:
         if isinstance(queue, Queue):
             del self._by_topic[queue.topic]
             self._bus.readers.remove(queue.topic, queue)
+
+    def remove(self, name: str) -> None:
+        """Remove a stored queue for good. Its topic and rows stay.
+
+        Raises InUseError with consumers, or for a temporary queue, which belongs to its peer; UnavailableError.
+        """
+        queue = self._pubsubs.get(name) or self._queues[name]
+        if self._records[name].mode & TEMPORARY:
+            raise InUseError(f"queue {name!r}", "it is temporary and ends with its connection")
+        if queue.consumers:
+            count = len(queue.consumers)
+            raise InUseError(f"queue {name!r}", f"{count} consumer{'s' * (count > 1)}")
+        self._bus.journal.check_writable()
+        self._bus.set_state(QUEUES, queue.topic.name, None)
+        if isinstance(queue, Queue):
+            self._moved.pop(queue, None)
+            self._bus.set_state(CURSORS, _cursor_key(queue.topic.name), None)
+        self.drop(name)
 
     def ordinary(self, name: str) -> Queue:
         """Return a queue that is not publish/subscribe. Raises QueueKindError."""

@@ -10,7 +10,7 @@ import msgspec
 
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
-from raceway.broker.places import count_requests, find_place
+from raceway.broker.places import count_requests, find_offset, find_place
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.reading import Reading, topic_name
 from raceway.broker.steps import Steps
@@ -21,6 +21,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, UnknownTopicError
 from raceway.model.intents import administration as intents
 from raceway.model.intents.administration import DeliverySettings, ReaderMoved, TopicDone
+from raceway.model.intents.reading import END, FIRST
 from raceway.model.intents.subscriptions import RemoveSubscription, SetDispatch, SetFailurePolicy
 from raceway.model.subscriptions import LAST, ConsumerWanted, Start, parse_start
 
@@ -73,7 +74,7 @@ class SubscriptionAdministration:
 
     def _move(self, peer: Peer, call: intents.MoveReader) -> Steps[ReaderMoved]:
         topics = self._reading.readable(peer.principal, call.topic)
-        begin = self._reading.positions(topics, call.start)
+        begin = yield from self._begin(topics, call.start)
         self._bus.journal.check_writable()
         gaps = yield from self._reading.find_gaps(topics, begin)
         if call.subscription is None:
@@ -84,6 +85,16 @@ class SubscriptionAdministration:
             yield from self._move_subscriptions(call.subscription, topics, begin)
         yield self._bus.commit
         return ReaderMoved(begin, gaps)
+
+    def _begin(self, topics: Sequence[Topic], text: str) -> Steps[list[int]]:
+        """Return the offset in each topic. Raises MalformedError, InvalidValueError."""
+        if text in ("", FIRST, END) or text.replace(",", "").isdigit():
+            return self._reading.positions(topics, text)
+        start, begin = parse_start(text), []
+        for topic in topics:
+            offset: int = yield self._bus.aside(partial(find_offset, self._bus.journal, topic.name, start))
+            begin.append(offset)
+        return begin
 
     def _move_subscriptions(self, name: str, topics: Sequence[Topic], begin: Sequence[int]) -> Steps[None]:
         found = [self._subscriptions.find(topic.name, name) for topic in topics]

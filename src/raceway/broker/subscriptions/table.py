@@ -123,7 +123,9 @@ class SubscriptionTable(SubscriptionHost):
         topic = self._records.maybe_topic(wanted.topic)
         if wanted.start != LAST and topic is not None:
             place = yield self._bus.aside(partial(find_place, self._bus.journal, topic.name, wanted.start))
-        return (yield from self._bus.change(lambda: self.subscribe(wanted, place), renews=True))
+        row = yield from self._bus.change(lambda: self.subscribe(wanted, place), renews=True)
+        peer.note_alias(wanted.name)
+        return row
 
     def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
         """Attach a consumer, and create the subscription if it is new: at `place`, the position of `wanted.start`.

@@ -12,7 +12,9 @@ from raceway.model.intents.peers import PatternRow
 
 
 class PeerStatus(msgspec.Struct, frozen=True):
-    """A connected peer. `errors` are those of the current second; `catching_up`: reads from the journal."""
+    """A connected peer. `errors` are those of the current second; `catching_up`: reads from the journal. `address`:
+    host and port of its end of the connection, empty for services that the bus calls. `aliases`: names of its
+    producers and consumers, the newest ones."""
 
     id: str
     wire: str
@@ -23,6 +25,8 @@ class PeerStatus(msgspec.Struct, frozen=True):
     subscriptions: int
     errors: int
     catching_up: bool
+    address: str
+    aliases: tuple[str, ...]
 
 
 class PeerView:
@@ -33,12 +37,12 @@ class PeerView:
         return len(self._peers)
 
     def find(self, contains: str, limit: int) -> tuple[list[PeerStatus], int]:
-        """Return peers with this text in name, id or wire, in order of connection, and how many there are in total."""
+        """Return peers with this text in name, id, wire or address, in order of connection, and their total number."""
         wanted = contains.casefold()
         found = [
             peer
             for peer in self._peers.values()
-            if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()
+            if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}\n{peer.address}\n{peer.aliases}".casefold()
         ]
         return [_status(peer) for peer in islice(found, limit)], len(found)
 
@@ -51,5 +55,5 @@ def _status(peer: Peer) -> PeerStatus:
     row = peer.row()
     return PeerStatus(
         row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
-        len(peer.subscriptions), peer.errors, peer.is_behind,
+        len(peer.subscriptions), peer.errors, peer.is_behind, peer.address, peer.aliases,
     )  # fmt: skip

@@ -17,6 +17,7 @@ class SchemaView:
         self.get, self.latest, self.find = schemas.get, schemas.latest, schemas.find
         self.maybe_version, self.maybe_registered = schemas.known.maybe_version, schemas.known.maybe_registered
         self.registered, self.differences, self.ready = schemas.registered, schemas.differences, schemas.known.ready
+        self.maybe_subject = schemas.known.names.get
         self.mode, self.own_mode = schemas.mode, schemas.own_mode
         self.access, self.own_access = schemas.access, schemas.own_access
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raceway.model.intents.kinds import IntentFor, Outcome
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
 from raceway.model.intents.reading import Gap
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 
@@ -62,6 +62,13 @@ class PurgeQueue(IntentFor[int], frozen=True):
     token: str | None
 
 
+class RemoveQueue(IntentFor[Done], frozen=True):
+    """Remove a queue without consumers. Its topic and messages stay. `token` as in `PeekQueue`."""
+
+    name: str
+    token: str | None
+
+
 class CreateSubscription(IntentFor[TopicDone], frozen=True):
     """Create a subscription without consumers, which starts at a position. `in_flight`: messages per consumer."""
 
@@ -74,12 +81,22 @@ class CreateSubscription(IntentFor[TopicDone], frozen=True):
 
 
 class MoveReader(IntentFor[ReaderMoved], frozen=True):
-    """Move a durable subscription, or without one the queue of the topic, to another position."""
+    """Move a durable subscription, or without one the queue of the topic, to another position.
+
+    `start`: `first`, `end` (or `last`), an offset for each partition separated by commas, or a time with a zone.
+    """
 
     topic: str
     subscription: str | None
     start: str
     token: str | None
+
+
+class RecordChange(IntentFor[Done], frozen=True):
+    """Record a change that the peer has made. `facts` say which, `detail` what was asked for, as JSON."""
+
+    facts: dict[str, str]
+    detail: bytes
 
 
 class SetDelivery(IntentFor[DeliverySettings], frozen=True):

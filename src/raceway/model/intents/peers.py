@@ -122,6 +122,12 @@ class Audit(IntentFor[Done], frozen=True):
     record: bytes
 
 
+class DisconnectPeer(IntentFor[Done], frozen=True):
+    """Close the connection of a peer. Needs `ManageBroker`. It may connect again."""
+
+    peer: str
+
+
 class ListPeers(IntentFor[Peers], frozen=True):
     """List the connected peers."""
 
@@ -143,7 +149,7 @@ class ReadMetrics(IntentFor[Metrics], frozen=True):
 
 
 PeerIntent = (
-    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | Audit | ListPeers | ListSubscriptions
-    | ListTopics | ReadMetrics
+    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | Audit | DisconnectPeer | ListPeers
+    | ListSubscriptions | ListTopics | ReadMetrics
 )  # fmt: skip
 PeerOutcome = Done | Peers | SubscriptionList | Patterns | Metrics

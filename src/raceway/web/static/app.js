@@ -1,23 +1,18 @@
 // @ts-check
-// The frame: which page is shown, live figures for it, the theme, and who is signed in.
+// The frame: which page is shown, live figures for it, what is said while the bus is away, the theme, and who is signed in.
+//
+// The overview's script comes with the page. Those of the other pages are fetched when they are first shown, or when
+// the browser has nothing else to do: then they are there, also while the bus is not.
 
-import { ApiError, isDenied, token, watch } from "./api.js";
-import { h, replace } from "./dom.js";
+import { ApiError, AwayError, isDenied, token, watch } from "./api.js";
+import { Away } from "./away.js";
+import { h, loading, replace } from "./dom.js";
 import { rate } from "./format.js";
 import { icon } from "./icons.js";
+import { listenToKeys } from "./keys.js";
 import { parse } from "./route.js";
 import { askWho, denied, tellWho } from "./signing.js";
-import * as api from "./pages/api.js";
-import * as journal from "./pages/journal.js";
-import * as messages from "./pages/messages.js";
 import * as overview from "./pages/overview.js";
-import * as peers from "./pages/peers.js";
-import * as pipeline from "./pages/pipeline.js";
-import * as rejected from "./pages/rejected.js";
-import * as schemas from "./pages/schemas.js";
-import * as services from "./pages/services.js";
-import * as topics from "./pages/topics.js";
-import * as traces from "./pages/traces.js";
 
 /**
  * @typedef {object} View  what a page gets to work with
@@ -26,15 +21,17 @@ import * as traces from "./pages/traces.js";
  * @property {Record<string, string>} query
  * @property {AbortSignal} signal  aborted when another page is shown
  * @property {(take: (overview: any) => void | Promise<void>, every?: number) => void} live  called with each overview of the bus, or with every n-th
+ * @property {(take: () => void) => void} lost  called when the bus goes away; `live` goes on when it is back
+ * @property {(work: () => void | Promise<void>) => Promise<void>} attempt  do something that may fail; why is said above the page
  *
  * @typedef {{show: (view: View) => Promise<void>}} Page
  */
 
-/** @type {[string, [string, string, Page][]][]} */
+/** Letter behind `g`, name, title. @type {[string, [string, string, string][]][]} */
 const GROUPS = [
-  ["Traffic", [["", "Overview", overview], ["topics", "Topics", topics], ["messages", "Messages", messages], ["traces", "Traces", traces], ["services", "Services", services]]],
-  ["Contracts", [["schemas", "Schemas", schemas], ["rejected", "Rejected", rejected]]],
-  ["Bus", [["peers", "Peers", peers], ["pipeline", "Pipeline", pipeline], ["journal", "Journal", journal], ["api", "API", api]]],
+  ["Traffic", [["o", "", "Overview"], ["t", "topics", "Topics"], ["u", "subscriptions", "Subscriptions"], ["m", "messages", "Messages"], ["n", "publish", "Publish"], ["r", "traces", "Traces"], ["s", "services", "Services"]]],
+  ["Contracts", [["c", "schemas", "Schemas"], ["d", "rejected", "Rejected"]]],
+  ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Pipeline"], ["l", "journal", "Journal"], ["h", "changes", "Changes"], ["a", "api", "API"]]],
 ];
 const PAGES = GROUPS.flatMap(([, pages]) => pages);
 const THEME = "raceway-theme";
@@ -43,39 +40,86 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
 const pulse = /** @type {HTMLElement} */ (document.getElementById("pulse"));
 const who = /** @type {HTMLElement} */ (document.getElementById("who"));
+const away = new Away(/** @type {HTMLElement} */ (document.getElementById("away")));
 
+/** @type {Map<string, Promise<Page>>} */
+const scripts = new Map([["", Promise.resolve(overview)]]);
+let tries = 0;
 /** @type {((overview: any) => void)[]} */
 let watchers = [];
+/** @type {(() => void)[]} */
+let losers = [];
 let current = new AbortController();
 let moved = false;
+// The page could not be shown for want of an answer; it is tried again with the next sign of life.
+let isOwed = false;
+let rhythmMs = 1000;
+let version = "";
+
+/** @param {string} name @returns {Promise<Page>} */
+function script(name) {
+  const found = scripts.get(name);
+  if (found) return found;
+  // Browsers remember that a script could not be fetched, by its address.
+  const fetched = import(`./pages/${name}.js${tries ? `?${tries}` : ""}`).catch(() => {
+    tries += 1;
+    scripts.delete(name);
+    throw new AwayError();
+  });
+  scripts.set(name, fetched);
+  return fetched;
+}
 
 async function navigate() {
   const place = parse(location.hash);
-  const [name, title, page] = PAGES.find(([known]) => known === place.page) ?? PAGES[0];
+  const [, name, title] = PAGES.find(([, known]) => known === place.page) ?? ["", null, "No such page"];
   current.abort();
   current = new AbortController();
   watchers = [];
+  losers = [];
+  isOwed = false;
   const { signal } = current;
   mark(name);
   document.title = `${place.argument || title} · Raceway`;
   // A root of its own for each visit: what an earlier page still does ends up nowhere.
-  const root = h("div", {});
+  const root = h("div", {}, loading(title));
   replace(main, root);
+  const attempt = async (/** @type {() => void | Promise<void>} */ work) => {
+    try {
+      await work();
+      root.querySelector(":scope > .fault")?.remove();
+    } catch (error) {
+      if (!signal.aborted) explain(root, error);
+    }
+  };
   try {
-    await page.show({ root, argument: place.argument, query: place.query, signal, live: (take, every = 1) => live(take, every, signal, root) });
+    if (name === null) noSuchPage(root, place.page);
+    else {
+      const page = await script(name);
+      if (signal.aborted) return;
+      await page.show({ root, argument: place.argument, query: place.query, signal, attempt, live: (take, every = 1) => live(take, every, signal, root), lost: (take) => losers.push(take) });
+    }
   } catch (error) {
-    if (!signal.aborted) explain(root, error);
+    if (!signal.aborted) {
+      explain(root, error);
+      isOwed = error instanceof AwayError;
+    }
   }
   if (!signal.aborted && moved) root.querySelector("h1")?.focus();
   moved = true;
 }
 
-/** @param {string} name */
+/** @param {HTMLElement} root @param {string} wanted */
+function noSuchPage(root, wanted) {
+  replace(root, h("h1", { tabindex: -1 }, "No such page"), h("p", {}, `The console has no page “${wanted}”. `, h("a", { href: "#/" }, "Go to the overview"), "."));
+}
+
+/** @param {string | null} name */
 function mark(name) {
   for (const link of nav.querySelectorAll("a")) link.removeAttribute("aria-current");
-  const link = /** @type {HTMLElement} */ (nav.querySelector(`[data-page="${name}"]`));
-  link.setAttribute("aria-current", "page");
-  link.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const link = /** @type {HTMLElement | null} */ (nav.querySelector(`[data-page="${name}"]`));
+  link?.setAttribute("aria-current", "page");
+  link?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 /**
@@ -110,17 +154,34 @@ function explain(root, error) {
   const before = root.querySelector(":scope > .fault");
   if (isDenied(error) && before?.matches(".sign-in")) return before; // somebody may be typing
   before?.remove();
+  for (const each of root.querySelectorAll(".loading")) {
+    each.classList.add("failed");
+    each.textContent = "Not loaded";
+  }
   const fault = isDenied(error) ? denied(/** @type {ApiError} */ (error))
-    : h("div", { class: "notice bad fault", role: "alert" }, error instanceof ApiError ? error.message : "The bus does not answer. Is it still running?");
+    : h("div", { class: "notice bad fault", role: "alert" }, error instanceof AwayError ? "The bus does not answer. This is loaded when it is back." : error instanceof Error ? error.message : String(error));
   root.prepend(fault);
   if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, isDenied(error) ? nav.querySelector("[aria-current]")?.textContent : document.title.split(" · ")[0]));
+  if (!(error instanceof ApiError || error instanceof AwayError)) console.error(error); // a fault of these scripts
   return fault;
 }
 
 /** @param {boolean} connected @param {ApiError} [error] */
 function tell(connected, error) {
+  const isUp = connected || isDenied(error);
   pulse.className = `pulse ${connected ? "on" : "off"}`;
-  pulse.textContent = connected ? "live" : isDenied(error) ? "not signed in" : "not connected";
+  pulse.textContent = connected ? "live" : isDenied(error) ? "not signed in" : "no answer";
+  if (isUp) back();
+  else {
+    away.begin(error?.message);
+    for (const lost of losers) lost();
+  }
+}
+
+function back() {
+  if (!away.isAway) return;
+  away.end();
+  main.querySelector(":scope > div > .fault:not(.sign-in)")?.remove();
 }
 
 function setTheme() {
@@ -137,10 +198,21 @@ function setTheme() {
   apply();
 }
 
+/** @param {string} event @param {any} found */
+function take(event, found) {
+  if (event !== "overview") return;
+  rhythmMs = found.live_ms;
+  if (version && version !== found.version) away.outdated(found.version);
+  version ||= found.version;
+  pulse.textContent = `live · ${rate(Object.values(/** @type {Record<string, number>} */ (found.rates)).reduce((sum, each) => sum + each, 0))}`;
+  if (isOwed) navigate();
+  for (const watcher of watchers) watcher(found);
+}
+
 setTheme();
 for (const [group, pages] of GROUPS) {
   nav.append(h("span", { class: "group", "aria-hidden": "true" }, group));
-  for (const [name, title] of pages) nav.append(h("a", { href: `#/${name}`, "data-page": name }, icon(name || "overview"), title));
+  for (const [, name, title] of pages) nav.append(h("a", { href: `#/${name}`, "data-page": name }, icon(name || "overview"), title));
 }
 who.addEventListener("click", askWho);
 token.changes.addEventListener("change", () => {
@@ -152,20 +224,9 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-// A slash goes to the first field of the page, as in many a program.
-addEventListener("keydown", (event) => {
-  const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
-  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const field = /** @type {HTMLElement | null} */ (main.querySelector("input, select, textarea"));
-  if (field) {
-    event.preventDefault();
-    field.focus();
-  }
-});
-watch("/api/live", (event, found) => {
-  if (event !== "overview") return;
-  pulse.textContent = `live · ${rate(Object.values(/** @type {Record<string, number>} */ (found.rates)).reduce((sum, each) => sum + each, 0))}`;
-  for (const watcher of watchers) watcher(found);
-}, tell);
+listenToKeys(PAGES);
+watch("/api/live", take, tell, { rhythm: () => rhythmMs });
 tellWho(who);
-navigate();
+await navigate();
+// Behind what is shown: the other pages, so that none is missing when the bus goes away.
+(globalThis.requestIdleCallback ?? setTimeout)(() => PAGES.forEach(([, name]) => script(name).catch(() => {})));

@@ -1,7 +1,7 @@
 // @ts-check
 // Making elements. Text is only ever set as text, so names and payloads of strangers cannot become markup.
 
-import { clock, count, time } from "./format.js";
+import { clock, count, time, zone } from "./format.js";
 import { link } from "./route.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -76,17 +76,60 @@ export function replace(element, ...children) {
  * @param {number} us  since 1970
  */
 export function momentLink(href, us) {
-  return h("a", { class: "mono", href, title: time(us) }, clock(us, Date.now() * 1000));
+  return h("a", { class: "mono", href, title: `${time(us)} ${zone(us)}` }, clock(us, Date.now() * 1000));
 }
 
 /**
- * A figure with what it is.
+ * A figure with what it is; with an address it leads to what is counted.
  * @param {string} name
  * @param {string} value
  * @param {"" | "bad" | "warn"} [mood]
+ * @param {string} [href]
+ * @param {string} [title]  what exactly is counted
  */
-export function tile(name, value, mood = "") {
-  return h("div", { class: `tile ${mood}`.trim() }, h("b", {}, value), h("span", {}, name));
+export function tile(name, value, mood = "", href = "", title = "") {
+  return h(href ? "a" : "div", { class: `tile ${mood}`.trim(), href: href || null, title: title || null }, h("b", {}, value), h("span", {}, name));
+}
+
+/** Stands where an answer of the bus will be. @param {string} [what] */
+export function loading(what = "") {
+  return h("div", { class: "loading", "aria-live": "polite" }, what ? `Loading ${what}…` : "Loading…");
+}
+
+/**
+ * A button that copies a text.
+ * @param {string | (() => string)} text
+ * @param {string} what  is copied
+ */
+export function copyButton(text, what) {
+  const button = h("button", { type: "button", class: "quiet copy", "aria-label": `Copy ${what}`, onclick: async () => {
+    const done = await copied(typeof text === "string" ? text : text());
+    button.textContent = done ? "Copied" : "Not copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  } }, "Copy");
+  return button;
+}
+
+/** A text with a button that copies it. @param {string} text @param {string} what */
+export function copyable(text, what) {
+  return text ? h("span", { class: "copyable" }, h("span", { class: "mono" }, text), " ", copyButton(text, what)) : "";
+}
+
+/** @param {string} text */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // Browsers keep the clipboard from pages that came without TLS from another machine; the old way works there.
+    const field = /** @type {HTMLTextAreaElement} */ (h("textarea", { class: "unseen", "aria-hidden": "true" }));
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
 }
 
 /** Names of the wires, from the page itself. */

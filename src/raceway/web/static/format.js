@@ -77,6 +77,14 @@ export function time(us) {
   return `${day} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}.${pad(at.getMilliseconds(), 3)}`;
 }
 
+/** The time zone in which times are shown. @param {number} us  since 1970: summer and winter differ */
+export function zone(us) {
+  const minutes = -new Date(us / 1000).getTimezoneOffset();
+  if (!minutes) return "UTC";
+  const clock = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60].map((part) => String(part).padStart(2, "0"));
+  return `UTC${minutes < 0 ? "−" : "+"}${clock[0]}${clock[1] === "00" ? "" : `:${clock[1]}`}`;
+}
+
 /**
  * The time of day; with the day where that is not today's.
  * @param {number} us  since 1970

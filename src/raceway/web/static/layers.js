@@ -76,3 +76,29 @@ function inRows(nodes, edges, column) {
   });
   return placed;
 }
+
+/**
+ * Which connections are drawn: those around the focus, whose ends have the text, the busiest of them. Those who only
+ * listen follow the topics that are there.
+ * @template {{from: string, to: string, label: string, weight: number}} E
+ * @param {E[]} all
+ * @param {string} focus
+ * @param {string} text
+ * @param {number} most
+ * @returns {{edges: E[], left: number}}
+ */
+export function shownEdges(all, focus, text, most) {
+  const wanted = text.toLowerCase();
+  const fits = all.filter((edge) => (!focus || edge.from === focus || edge.to === focus) && (!wanted || [edge.from, edge.to, edge.label].some((each) => each.toLowerCase().includes(wanted))));
+  const busiest = fits.filter((edge) => edge.weight > 0).sort((a, b) => b.weight - a.weight).slice(0, most);
+  const ends = new Set([focus, ...busiest.flatMap((edge) => [edge.from, edge.to])]);
+  const listening = fits.filter((edge) => edge.weight === 0 && (ends.has(edge.from) || ends.has(edge.to))).slice(0, most);
+  const edges = [...busiest, ...listening];
+  return { edges, left: fits.length - edges.length };
+}
+
+/** How many of all failed, as people say it. @param {number} errors @param {number} all */
+export function failedShare(errors, all) {
+  const percent = (100 * errors) / Math.max(1, all);
+  return percent < 1 ? "under 1 %" : `${Math.round(percent)} %`;
+}

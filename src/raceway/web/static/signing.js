@@ -59,9 +59,15 @@ function signIn(after = () => {}) {
  * @param {string} value
  */
 async function refusal(value) {
-  const response = await fetch("/api/session", { headers: { authorization: `Bearer ${value}` } });
-  const body = await response.json();
-  if (!response.ok) return body.error.message;
+  /** @type {any} */
+  let body;
+  try {
+    const response = await fetch("/api/session", { headers: { authorization: `Bearer ${value}` } });
+    body = await response.json();
+    if (!response.ok) return body.error.message;
+  } catch {
+    return "The bus does not answer. Try again when it is back.";
+  }
   if (!body.is_known) return "This is not the administrator's token.";
   token.set(value);
   return "";

@@ -1,7 +1,9 @@
 // @ts-check
-// Tables that stay: new figures go into the cells that are there, so focus and selection survive.
+// Tables that stay: new figures go into the cells that are there, so focus and selection survive. Until the first rows
+// have come a table says that it is loading: no answer yet is not an empty one. A row leads where its first link leads;
+// the arrow keys go from row to row.
 
-import { h, put } from "./dom.js";
+import { h, loading, put } from "./dom.js";
 
 // Figures that are not worth a look, so that others are.
 const NOTHING = /^0(\/s)?$/;
@@ -14,6 +16,7 @@ const NOTHING = /^0(\/s)?$/;
  * @property {boolean} [number]  to the right, digits of one width
  * @property {string} [class]
  * @property {boolean} [fixed]   never changes for a row, so it is made once
+ * @property {boolean} [unseen]  its title is for readers of the screen only
  * @property {boolean} [optional]  not shown while no row has anything in it
  */
 
@@ -31,11 +34,26 @@ export class Table {
     /** @type {Map<string, HTMLElement>} */
     this.rows = new Map();
     this.body = h("tbody");
-    this.heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : "" }, column.title));
+    this.heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : "" }, column.unseen ? h("span", { class: "unseen" }, column.title) : column.title));
     this.table = h("table", { class: "stack", "aria-label": caption || null }, h("thead", {}, h("tr", {}, this.heads)), this.body);
     this.ifEmpty = ifEmpty;
-    this.element = h("div", { class: "scroll" }, this.table, ifEmpty);
-    this.update([]);
+    this.pending = loading();
+    this.table.hidden = true;
+    /** @type {HTMLElement} */ (ifEmpty).hidden = true;
+    this.body.addEventListener("click", follow);
+    this.body.addEventListener("keydown", step);
+    this.element = h("div", { class: "scroll" }, this.table, ifEmpty, this.pending);
+  }
+
+  /** Other rows will come, or none; what was shown is not the answer. @param {string} [said] */
+  reset(said = "Loading…") {
+    this.rows.clear();
+    this.body.replaceChildren();
+    this.table.hidden = true;
+    /** @type {HTMLElement} */ (this.ifEmpty).hidden = true;
+    this.pending.className = "loading";
+    this.pending.textContent = said;
+    this.pending.hidden = false;
   }
 
   /** @param {T[]} rows */
@@ -58,6 +76,7 @@ export class Table {
     this.columns.forEach((column, at) => column.optional && this.#showIfFilled(at));
     // A row that moved to another place lost it.
     if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+    this.pending.hidden = true;
     this.table.hidden = rows.length === 0;
     /** @type {HTMLElement} */ (this.ifEmpty).hidden = rows.length > 0;
   }
@@ -65,7 +84,7 @@ export class Table {
   /** @param {string} key */
   #made(key) {
     const cells = this.columns.map((column) =>
-      h("td", { class: `${column.number ? "n" : ""} ${column.class ?? ""}`.trim(), "data-title": column.title }));
+      h("td", { class: `${column.number ? "n" : ""} ${column.class ?? ""}`.trim(), "data-title": column.unseen ? "" : column.title }));
     const line = h("tr", {}, cells);
     this.rows.set(key, line);
     return line;
@@ -89,4 +108,24 @@ export class Table {
     }
     if (column.number) cell.classList.toggle("zero", NOTHING.test(cell.textContent ?? ""));
   }
+}
+
+/** A click beside everything that has a meaning of its own, and not the end of a selection. @param {MouseEvent} event */
+function follow(event) {
+  const target = /** @type {Element} */ (event.target);
+  if (target.closest("a, button, input, select, label, summary, textarea") || String(getSelection() ?? "")) return;
+  /** @type {HTMLElement | null | undefined} */ (target.closest("tr")?.querySelector("a[href]"))?.click();
+}
+
+/** @param {KeyboardEvent} event */
+function step(event) {
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const target = /** @type {Element} */ (event.target);
+  const row = target.closest("tr");
+  if (!by || !row || target.matches("input, select, textarea")) return;
+  const next = by > 0 ? row.nextElementSibling : row.previousElementSibling;
+  const reached = /** @type {HTMLElement | null | undefined} */ (next?.querySelector("a[href], button, input"));
+  if (!reached) return;
+  event.preventDefault();
+  reached.focus();
 }

@@ -1,13 +1,18 @@
 // @ts-check
-import { download, get, isDenied } from "../api.js";
-import { badge, bar, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
-import { bytes, count, payload, time } from "../format.js";
+import { download, get } from "../api.js";
+import { badge, bar, copyable, copyButton, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
+import { bytes, count, payload, time, zone } from "../format.js";
+import { isKept, Redrive } from "../redrive.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
 const PAGE = 50;
 // A search that looked at so many rows for one page asks before it goes on.
 const PATIENCE = 5_000_000;
+// Of what comes while somebody follows: so many a beat are fetched, and so many stay.
+const TAIL = 200;
+const TAIL_KEPT = 500;
+const SETTLED_US = 5e6;
 /** @type {[string, string, string][]} */
 const TEXTS = [
   ["topic", "Topic", "orders.# or a name"],
@@ -33,7 +38,7 @@ export function messageTable(ifEmpty, ofOneTopic = false) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Kind", cell: (row) => h("span", {}, row.kind, row.error ? " " : null, row.error ? badge(row.error, "bad") : null), fixed: true },
     { title: "Sent by", cell: (row) => h("span", { class: "cut" }, row.producer ?? ""), fixed: true, class: "name" },
-    { title: "Payload", cell: (row) => h("span", { class: "cut mono" }, row.payload ?? `${bytes(row.payload_bytes)} of bytes`), fixed: true, class: "wide" },
+    { title: "Payload", cell: (row) => h("span", { class: "cut mono" }, row.payload ?? `${bytes(row.payload_bytes)}, binary`), fixed: true, class: "wide" },
   ], (row) => row.sequence, ifEmpty, "Messages");
 }
 
@@ -51,15 +56,19 @@ async function search(view) {
   failed.checked = view.query.failed === "true";
 
   const table = messageTable(empty("Nothing found", "No message matches. Leave fields empty to see the newest ones, or send one: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")));
-  /** @type {HTMLElement} */ (table.ifEmpty).hidden = true;
   const searched = bar(0, "Searched");
-  const note = h("span", { class: "soft", role: "status" }, "");
+  const note = h("span", { class: "soft grows", role: "status" }, "");
   const stop = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "Stop"));
   const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "Search further back"));
+  const follow = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet" }));
   /** @type {any[]} */
   let rows = [];
   /** @type {number | null} */
   let before = null;
+  // Positions below were looked at.
+  let edge = 0;
+  let seen = 0;
+  let isFollowing = view.query.follow === "true";
   let work = new AbortController();
   view.signal.addEventListener("abort", () => work.abort());
   stop.addEventListener("click", () => work.abort());
@@ -77,16 +86,18 @@ async function search(view) {
         const found = await get("/api/messages", { ...asked, before, limit: wanted - rows.length }, signal);
         rows = [...rows, ...found.messages];
         before = found.before;
+        edge = Math.max(edge, found.newest);
         scanned += found.scanned;
-        table.update(rows);
+        // None so far is not none.
+        if (rows.length || before === null || scanned >= PATIENCE) table.update(rows);
         progress(found);
       } while (before !== null && rows.length < wanted && scanned < PATIENCE);
     } catch (error) {
       if (!signal.aborted) throw error;
+      if (!rows.length) table.reset("Stopped");
     } finally {
       stop.hidden = true;
       more.hidden = before === null || view.signal.aborted;
-      table.update(rows);
     }
   };
   /** @param {any} found */
@@ -105,29 +116,58 @@ async function search(view) {
     work.abort();
     rows = [];
     before = null;
-    for (const old of view.root.querySelectorAll(":scope > .notice")) old.remove();
-    try {
-      await run(asked());
-    } catch (error) {
-      table.update([]);
-      if (isDenied(error)) throw error; // the frame asks for a token
-      if (!view.signal.aborted) view.root.children[0].after(h("div", { class: "notice bad", role: "alert" }, /** @type {Error} */ (error).message));
-    }
+    table.reset();
+    note.textContent = "";
+    fillBar(searched, 0);
+    await run(asked());
   };
-  more.addEventListener("click", () => run(asked()));
+  /** What came since, by the bus's clock; rows are stored a little after their time. @param {any} now */
+  const tail = async (now) => {
+    if (!isFollowing || !stop.hidden) return;
+    const wanted = asked();
+    const found = await get("/api/messages", { ...wanted, since_us: Math.max(Number(wanted.since_us), now.time_us - SETTLED_US), limit: TAIL, budget: 50_000 }, view.signal);
+    const fresh = found.messages.filter((/** @type {any} */ row) => row.sequence >= edge);
+    if (!isFollowing) return;
+    edge = found.newest;
+    seen += fresh.length;
+    rows = [...fresh, ...rows].slice(0, TAIL_KEPT);
+    table.update(rows);
+    note.textContent = `Following: ${count(seen)} came${found.before === null ? "" : ", more than are shown"}`;
+  };
+  const tellFollowing = () => {
+    follow.textContent = isFollowing ? "Pause" : "Follow";
+    searched.hidden = isFollowing;
+    more.hidden = isFollowing || before === null;
+    note.textContent = isFollowing ? "Following: 0 came" : note.textContent;
+  };
+  follow.addEventListener("click", () => {
+    isFollowing = !isFollowing;
+    seen = 0;
+    remember();
+    tellFollowing();
+    if (!isFollowing) note.textContent = "Paused; Follow goes on with what comes from then on";
+  });
+  const remember = () => history.replaceState(null, "", link("messages", "", { ...filled(), failed: failed.checked, follow: isFollowing }));
+  more.addEventListener("click", () => view.attempt(() => run(asked())));
+  const unfold = h("button", { type: "button", class: "quiet unfold", onclick: () => form.classList.toggle("folded") }, "More fields");
   const form = h("form", {
     class: "filters",
     onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault();
-      history.replaceState(null, "", link("messages", "", { ...filled(), failed: failed.checked }));
-      begin();
+      remember();
+      view.attempt(begin);
     },
   }, TEXTS.map(([name, title]) => h("label", {}, title, fields[name])), h("label", {}, "Wire", fields.wire), h("label", {}, "Kind", fields.kind),
   h("label", {}, "From", fields.since), h("label", {}, "Until", fields.until), h("label", { class: "row" }, failed, "Failed answers only"),
-  h("div", { class: "actions" }, h("button", {}, "Search"), h("a", { class: "button quiet", href: "#/messages?" }, "Clear")));
-  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in."),
-    h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, searched, note, stop), table.element, more));
+  h("div", { class: "actions" }, h("button", {}, "Search"), h("a", { class: "button quiet", href: "#/messages?" }, "Clear"), unfold));
+  // On a phone the fields would fill the screen before the first message.
+  form.classList.toggle("folded", !Object.keys(view.query).some((name) => !["topic", "id", "follow"].includes(name)));
+  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in. Times are " + zone(Date.now() * 1000) + "."),
+    h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, searched, note, stop, follow), table.element, more));
+  follow.textContent = isFollowing ? "Pause" : "Follow";
   await begin();
+  tellFollowing();
+  view.live(tail);
 }
 
 /** @param {string} name @param {string[]} values */
@@ -147,24 +187,29 @@ async function showOne(view) {
   const cut = (found.payload?.length ?? 0) < found.payload_bytes && found.payload_bytes > 1024 * 1024;
   const attributes = Object.entries(found.attributes ?? {});
   /** @param {string | null | undefined} id */
-  const searchLink = (id) => (id ? h("a", { class: "mono", href: link("messages", "", { id }) }, id) : "");
-  const save = async () => {
+  const searchLink = (id) => (id ? h("span", { class: "copyable" }, h("a", { class: "mono", href: link("messages", "", { id }) }, id), " ", copyButton(id, "id")) : "");
+  const save = () => view.attempt(async () => {
     const address = URL.createObjectURL(await download(`/api/messages/${found.sequence}/payload`));
     h("a", { href: address, download: `message-${found.sequence}.bin` }).click();
     URL.revokeObjectURL(address);
-  };
+  });
+  /** @param {number | undefined} position @param {"prev" | "next"} rel @param {string} title */
+  const neighbour = (position, rel, title) => (position === undefined ? null : h("a", { class: "button quiet", rel, href: link("messages", position), title: `${title} message of ${found.topic}` }, title));
+  const redrive = new Redrive(async () => {});
   replace(view.root, heading(`Message ${count(found.sequence)}`, h("span", {}, found.topic), h("div", { class: "actions" },
+    neighbour(found.previous, "prev", "Previous"), neighbour(found.following, "next", "Next"),
+    isKept(found) ? [redrive.button(found.sequence), redrive.editor(found.sequence)] : null,
     found.correlation_id ? h("a", { class: "button", href: link("traces", found.correlation_id) }, "Show its trace") : null,
     h("button", { type: "button", class: "quiet", onclick: save }, "Download payload"))),
-  h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Message"), facts([
+  redrive.said, h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Message"), facts([
     ["Topic", topicLink(found.topic)], ["Kind", h("span", {}, found.kind, " ", found.error ? badge(found.error, "bad") : null)],
-    ["Wire", wireMark(found.wire)], ["Time", time(found.time_us)], ["Offset", found.offset === undefined ? "" : count(found.offset)], ["Sent by", found.producer],
+    ["Wire", wireMark(found.wire)], ["Time", `${time(found.time_us)} ${zone(found.time_us)}`], ["Offset", found.offset === undefined ? "" : count(found.offset)], ["Sent by", found.producer],
     ["Message id", searchLink(found.message_id)], ["Correlation id", searchLink(found.correlation_id)], ["Parent id", searchLink(found.parent_id)],
-    ["Delivered as", found.forwarded_id ? h("span", { class: "mono" }, found.forwarded_id) : ""], ["Answers", found.answers === undefined ? "" : h("a", { href: link("messages", found.answers) }, `message ${count(found.answers)}`)],
+    ["Delivered as", found.forwarded_id ? copyable(found.forwarded_id, "id") : ""], ["Answers", found.answers === undefined ? "" : h("a", { href: link("messages", found.answers) }, `message ${count(found.answers)}`)],
     ["Reply to", found.reply_to], ["Routing key", found.routing_key], ["Timeout", found.timeout_ms === undefined ? "" : `${count(found.timeout_ms)} ms`],
-    ["Schema", found.schema_id === undefined ? "" : `${found.schema_id}, version ${found.schema_version ?? "latest"}`], ["Encoding", found.encoding],
-  ])), h("div", { class: "card" }, h("h2", {}, `Payload: ${bytes(found.payload_bytes)}, ${shown.kind}`), cut ? h("p", { class: "soft" }, "The beginning; download it for the rest.") : null,
-    shown.kind === "empty" ? empty("No payload") : h("pre", { class: "payload", tabindex: 0, "aria-label": "Payload" }, shown.text))),
+    ["Schema", found.schema_id === undefined ? "" : h("span", {}, found.subject ? h("a", { href: link("schemas", found.subject, { new: found.schema_version }) }, found.subject) : `id ${found.schema_id}`, `, version ${found.schema_version ?? "latest"}`)], ["Encoding", found.encoding],
+  ])), h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, `Payload: ${bytes(found.payload_bytes)}, ${shown.kind}`), shown.kind === "empty" ? null : copyButton(found.payload ?? shown.text, "payload")), cut ? h("p", { class: "soft" }, "The beginning; download it for the rest.") : null,
+    shown.kind === "empty" ? empty("No payload") : h("pre", { class: shown.kind === "binary" ? "payload hex" : "payload", tabindex: 0, role: "region", "aria-label": "Payload" }, shown.text))),
   attributes.length ? h("div", { class: "card" }, h("h2", {}, "Attributes"), facts(attributes)) : null,
   found.hops?.length ? h("div", { class: "card" }, h("h2", {}, "Hops"), hops(found.hops)) : null);
 }

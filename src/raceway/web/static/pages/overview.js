@@ -7,6 +7,18 @@ import { Table } from "../table.js";
 
 const KEPT = 300;
 const TOPICS = 8;
+/** Name, figure, where it leads, its mood above 0, what exactly it counts. @type {[string, (now: any) => string, string, "" | "bad" | "warn", string][]} */
+const TILES = [
+  ["messages stored", (now) => count(now.stored), "#/messages", "", "Publishes and requests of all topics, since the journal was begun"],
+  ["journal", (now) => bytes(now.journal_bytes), "#/journal", "", "On disk"],
+  ["topics", (now) => count(now.topics), "#/topics", "", ""],
+  ["connected", (now) => count(now.peers), "#/peers", "", "Peers that are connected now"],
+  ["open requests", (now) => count(now.open_requests), "#/traces", "", "Requests that wait for their answer"],
+  ["errors", (now) => count(now.errors), "#/messages?failed=true", "bad", "Malformed messages, failed answers and timeouts since the start"],
+  ["rejected", (now) => count(now.rejected), "#/rejected?source=rejected", "warn", "Messages kept because a schema refused them, since the journal was begun"],
+  ["dead letters", (now) => count(now.dead_letters), "#/rejected?source=dead_letter", "warn", "Since the start"],
+  ["blocked", (now) => count(now.blocked), "#/subscriptions", "bad", "Subscriptions that stand still behind a message that failed too often"],
+];
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -30,15 +42,13 @@ export async function show(view) {
     trouble.textContent = `The bus is ${now.status.replace("_", " ")}. ${now.reason}`;
     warnings.hidden = now.warnings.length === 0;
     replace(warnings, ...now.warnings.map((/** @type {string} */ text) => h("div", {}, text)));
-    replace(tiles, tile("stored", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
-      tile("connected", count(now.peers)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
-      tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""),
-      tile("blocked", count(now.blocked), now.blocked > 0 ? "bad" : ""));
-    for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
+    replace(tiles, TILES.map(([name, what, href, mood, title]) => tile(name, what(now), mood && Number(what(now).replaceAll(",", "")) > 0 ? mood : "", href, title)));
+    for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} received since start`);
     replace(totals, facts([
-      ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
-      ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
-      ["Queues", count(now.queues)], ["Undeliverable", count(now.undeliverable)],
+      ["Publishes received", count(now.kinds.publish ?? 0)], ["Requests received", count(now.kinds.request ?? 0)], ["Answers received", count(now.kinds.response ?? 0)],
+      ["Of these refused", count(now.refused)],
+      ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", h("a", { href: "#/subscriptions" }, count(now.subscriptions))],
+      ["Queues", count(now.queues)], ["Undeliverable", count(now.undeliverable)], ["Rows of the journal", count(now.committed + 1)],
     ]));
   };
   replace(view.root, heading("Overview", "Current traffic of the bus.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
@@ -46,6 +56,11 @@ export async function show(view) {
     h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);
   chart.update(samples);
+  // Neither healthy nor idle: unknown.
+  view.lost(() => {
+    replace(state, badge("no answer", "bad"), h("span", { class: "soft" }, "state unknown"));
+    for (const card of cards) card.rate.textContent = "–";
+  });
   const topTopics = async () => busiest.update(withShares((await get("/api/topics", { order: "rate", limit: TOPICS }, view.signal)).topics));
   await topTopics();
   view.live((now) => {
@@ -62,7 +77,7 @@ export async function show(view) {
 function topicTable() {
   return new Table([
     { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true },
-    { title: "", cell: (row) => bar(100 * row.share), class: "share" },
+    { title: "Share", unseen: true, cell: (row) => bar(100 * row.share), class: "share" },
     { title: "Rate", number: true, cell: (row) => rate(row.rate) },
     { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
     { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },

@@ -1,22 +1,25 @@
 // @ts-check
-import { ApiError, get } from "../api.js";
+import { ApiError, get, send } from "../api.js";
 import { badge, empty, flagged, h, heading, replace, wireMark } from "../dom.js";
 import { ago, count, outOf } from "../format.js";
+import { confirmed, told } from "../policies.js";
 import { Table } from "../table.js";
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
-  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, id or wire" }));
+  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, address, id or wire" }));
   const note = h("span", { class: "soft", role: "status" });
   let nowUs = Date.now() * 1000;
   const peers = new Table([
-    { title: "Name", cell: (row) => h("span", {}, row.name || h("span", { class: "mono soft" }, row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
+    { title: "Name", cell: (row) => h("span", { title: row.id }, row.name || row.aliases.join(", ") || h("span", { class: "mono soft" }, row.address || row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "Address", cell: (row) => h("span", { class: "mono" }, row.address), optional: true },
     { title: "Description", cell: (row) => row.description, optional: true },
     { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
     { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
     { title: "Errors", number: true, cell: (row) => flagged(row.errors, "bad") },
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => (row.address ? h("button", { type: "button", class: "quiet", "aria-label": `Disconnect ${nameOf(row)}`, onclick: () => disconnect(row) }, "Disconnect") : "") },
   ], (row) => row.id, empty("No peers are connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
   const patterns = new Table([
     { title: "Pattern", cell: (row) => row.pattern, class: "wide" },
@@ -29,9 +32,20 @@ export async function show(view) {
     { title: "State", cell: (row) => badge(row.state, row.state === "up" ? "good" : row.state === "down" ? "bad" : "") },
     { title: "Dialect", cell: (row) => row.dialect },
   ], (row) => `${row.pin ?? row.pins ?? row.name} ${row.url}`, empty("No Seneca service attached", "Attach one: ", h("code", {}, "raceway seneca attach role:math http://127.0.0.1:9001")), "Seneca services");
+  const said = h("div", { role: "status" });
+  /** @param {any} row */
+  const disconnect = async (row) => {
+    const who = nameOf(row);
+    if (!(await confirmed(`The connection of ${who} (${row.wire}) is closed. What it has not acknowledged is delivered again, to it or to others; its open requests fail. It may connect again.`, "Disconnect it"))) return;
+    await told(said, async () => {
+      await send("DELETE", `/api/peers/${encodeURIComponent(row.id)}`);
+      await load();
+      return `${who} was disconnected.`;
+    });
+  };
   const patternNote = h("span", { class: "soft" });
   const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
-  replace(view.root, heading("Peers", "Connected peers and their subscriptions."),
+  replace(view.root, heading("Peers", "Connected peers and their subscriptions."), said,
     h("div", { class: "card" }, h("div", { class: "card-head" },
       h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), peers.element),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), senecaCard);
@@ -51,8 +65,13 @@ export async function show(view) {
       senecaCard.hidden = true; // for administrators only, or the bus has no such wire
     }
   };
-  filter.addEventListener("input", load);
+  filter.addEventListener("input", () => view.attempt(load));
   await Promise.all([load(), services()]);
   view.live(load);
   view.live(services, 3);
+}
+
+/** @param {any} row */
+function nameOf(row) {
+  return row.name || row.aliases.join(", ") || row.address;
 }

@@ -3,6 +3,7 @@ import { get, send } from "../api.js";
 import { badge, empty, h, heading, replace, topicLink } from "../dom.js";
 import { comparable, difference } from "../diff.js";
 import { count, time } from "../format.js";
+import { confirmed, input, select, told } from "../policies.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -27,16 +28,27 @@ async function showAll(view) {
     { title: "Subject", cell: (row) => row.subject ?? "any" },
     { title: "Policy", cell: (row) => badge(row.policy, row.policy === "enforce" ? "good" : row.policy === "warn" ? "warn" : "") },
     { title: "Payloads checked", cell: (row) => (row.validate_payload ? "yes" : "no") },
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Unbind ${row.topic}`, onclick: () => unbind(row) }, "Unbind") },
   ], (row) => row.topic, empty("No topic is bound to a schema", "Bind one: ", h("code", {}, "raceway schema bind orders.created orders --policy enforce")), "Bound topics");
+  const said = h("div", { role: "status" });
+  /** @param {any} row */
+  const unbind = async (row) => {
+    if (!(await confirmed(`Messages of topic ${row.topic} are not checked against ${row.subject ?? "a schema"} any more.`, "Unbind the topic"))) return;
+    await told(said, async () => {
+      await send("DELETE", `/api/topic-schemas/${encodeURIComponent(row.topic)}`);
+      await load();
+      return `Topic ${row.topic} is not bound any more.`;
+    });
+  };
   const deleted = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", name: "deleted", checked: view.query.deleted === "true" }));
-  replace(view.root, heading("Schemas", "Schemas of payloads, and the topics that are bound to them."),
-    h("div", { class: "card" }, h("h2", {}, "Subjects"), h("form", { class: "filters" }, h("label", { class: "row" }, deleted, "Show deleted")), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element));
+  replace(view.root, heading("Schemas", "Schemas of payloads, and the topics that are bound to them."), said,
+    h("div", { class: "card" }, h("h2", {}, "Subjects"), h("form", { class: "filters" }, h("label", { class: "row" }, deleted, "Show deleted")), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element), registerCard("", [], () => load()), bindCard(() => load()));
   const load = async () => {
     const [found, bound] = await Promise.all([get("/api/schemas", { deleted: deleted.checked }, view.signal), get("/api/topic-schemas", {}, view.signal)]);
     subjects.update(found.subjects);
     topics.update(bound.topics);
   };
-  deleted.addEventListener("change", load);
+  deleted.addEventListener("change", () => view.attempt(load));
   await load();
   view.live(load, 5);
 }
@@ -67,14 +79,14 @@ async function showOne(view) {
     const lines = difference(comparable(both.old.definition ?? ""), comparable(both.new.definition ?? ""));
     const classes = { "+": "added", "-": "removed", " ": "" };
     replace(result, canRead(both.old, both.new, both.reasons.forward), canRead(both.new, both.old, both.reasons.backward),
-      h("pre", { class: "diff", tabindex: 0, "aria-label": "Difference" }, lines.map((line) => h("span", { class: classes[line.mark] }, `${line.mark} ${line.text}`))));
+      h("pre", { class: "diff", tabindex: 0, role: "region", "aria-label": "Difference" }, lines.map((line) => h("span", { class: classes[line.mark] }, `${line.mark} ${line.text}`))));
   };
-  old.addEventListener("change", compare);
-  next.addEventListener("change", compare);
+  old.addEventListener("change", () => view.attempt(compare));
+  next.addEventListener("change", () => view.attempt(compare));
   replace(view.root, heading(subject, h("span", {}, "Compatibility: ", badge(found.mode))),
     h("div", { class: "card" }, h("h2", {}, "Versions"), versions.element),
     h("div", { class: "card" }, h("h2", {}, "Difference"), h("form", { class: "filters" }, h("label", {}, "From version", old), h("label", {}, "To version", next)), result),
-    checkCard(base, found));
+    checkCard(base, found), registerCard(subject, found.versions.at(-1)?.references ?? [], async () => { location.hash = link("schemas", subject, { at: found.versions.length + 1 }); }));
   await compare();
 }
 
@@ -85,6 +97,49 @@ function pick(name, numbers, chosen) {
   return field;
 }
 
+/**
+ * Registering a version: of a new subject, or the next one of this.
+ * @param {string} subject  empty: it is asked for
+ * @param {any[]} references
+ * @param {() => Promise<void>} reload
+ */
+function registerCard(subject, references, reload) {
+  const name = input("subject", subject, { required: true });
+  const type = select("type", TYPES[0], Object.fromEntries(TYPES.map((each) => [each, each])));
+  const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "definition", required: true, spellcheck: "false", placeholder: '{"type": "object", "required": ["id"]}' }));
+  const said = h("div", { role: "status" });
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    await told(said, async () => {
+      const made = await send("POST", `/api/schemas/${encodeURIComponent(name.value)}/versions`, { type: type.value, definition: text.value, references });
+      await reload();
+      return `Version ${made.version} of ${name.value} is registered.`;
+    });
+  };
+  return h("details", { class: "card" }, h("summary", {}, subject ? "Register a version" : "Register a schema"), h("form", { class: "publish", "aria-label": "Register", onsubmit: submit },
+    h("div", { class: "filters" }, subject ? null : h("label", {}, "Subject", name), h("label", {}, "Type", type)), h("label", {}, "Text of the schema", text), h("div", { class: "actions" }, h("button", {}, "Register"))), said);
+}
+
+/** Binding a topic to a subject. @param {() => Promise<void>} reload */
+function bindCard(reload) {
+  const topic = input("topic", "", { required: true });
+  const subject = input("subject", "", { required: true });
+  const policy = select("policy", "enforce", { enforce: "enforce: refuse", warn: "warn: accept and log", none: "none: do not check" });
+  const said = h("div", { role: "status" });
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    const strict = policy.value === "enforce" ? "Messages that it does not admit are refused and kept in Rejected." : "Messages are accepted, whether it admits them or not.";
+    if (!(await confirmed(`Messages of topic ${topic.value} must fit the schema ${subject.value}. ${strict} This applies immediately.`, "Bind the topic"))) return;
+    await told(said, async () => {
+      await send("PUT", `/api/topic-schemas/${encodeURIComponent(topic.value)}`, { subject: subject.value, policy: policy.value, validate_payload: policy.value !== "none" });
+      await reload();
+      return `Topic ${topic.value} is bound to ${subject.value}, policy ${policy.value}.`;
+    });
+  };
+  return h("details", { class: "card" }, h("summary", {}, "Bind a topic to a schema"), h("form", { class: "filters", "aria-label": "Bind", onsubmit: submit },
+    h("label", {}, "Topic", topic), h("label", {}, "Subject", subject), h("label", {}, "Policy", policy), h("div", { class: "actions" }, h("button", {}, "Bind"))), said);
+}
+
 /** @param {string} base @param {any} found */
 function checkCard(base, found) {
   const latest = found.versions.filter((/** @type {any} */ each) => !each.deleted).at(-1) ?? found.versions.at(-1);
@@ -93,7 +148,11 @@ function checkCard(base, found) {
   const type = /** @type {HTMLSelectElement} */ (h("select", { name: "type" }, [...new Set([latest?.schema_type ?? TYPES[0], ...TYPES])].map((each) => h("option", { value: each }, each))));
   const result = h("div", { role: "status" });
   const load = async () => {
-    text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
+    try {
+      text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
+    } catch (error) {
+      replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
+    }
   };
   return h("div", { class: "card" }, h("h2", {}, "Check a new version"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
     onsubmit: async (/** @type {Event} */ event) => {

@@ -1,8 +1,8 @@
 // @ts-check
 import { get } from "../api.js";
-import { choices, empty, flagged, h, heading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
+import { choices, empty, flagged, h, heading, loading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
-import { layout } from "../layers.js";
+import { failedShare, layout, shownEdges } from "../layers.js";
 import { link } from "../route.js";
 import { heightAt } from "../scale.js";
 import { Table } from "../table.js";
@@ -14,7 +14,8 @@ const LETTERS = 20;
 const LABEL = 17;
 
 /**
- * @typedef {{from: string, to: string, label: string, wire: string, failing: boolean, weight: number}} Edge  `weight` 0: who listens
+ * @typedef {{from: string, to: string, label: string, wire: string, errors: number, weight: number}} Edge  `weight` 0: who listens
+ * @typedef {{id: string, name: string, kind: "service" | "topic", under: string}} Box
  * @typedef {{x: number, y: number}} Corner
  */
 
@@ -25,7 +26,7 @@ const FROM = [["", "Lately"], ["table", "All hours"]];
 export async function show(view) {
   const { source = "journal" } = view.query;
   const isTable = source === "table";
-  const picture = h("div", { class: "scroll", tabindex: 0, "aria-label": "Service graph" });
+  const picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Service graph" }, loading("the graph"));
   const lead = h("p", { class: "lead" });
   const exchanges = new Table([
     { title: "Asks", cell: (row) => row.requester, fixed: true },
@@ -47,7 +48,10 @@ export async function show(view) {
   const from = h("div", {}, choices("From", FROM, view.query.source ?? "", (value) => link("services", "", { source: value })));
   const publishes = h("div", { class: "card", hidden: isTable }, h("h2", {}, "Publishes"), sources.element);
   const open = h("p", { class: "soft", hidden: true });
-  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes);
+  const find = /** @type {HTMLInputElement} */ (h("input", { type: "search", name: "find", placeholder: "part of a name", autocomplete: "off" }));
+  find.addEventListener("input", () => view.attempt(load));
+  const focused = view.query.focus ? h("span", {}, "Around ", h("b", {}, view.query.focus.replace(/^\w+ /, "")), " only. ", h("a", { href: link("services", "", { source: view.query.source }) }, "Show all")) : h("span", { class: "soft" }, "A box leads to what is around it.");
+  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", find)), focused), picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes);
   view.root.querySelector(".lead")?.replaceWith(lead);
   let drawn = "";
   const load = async () => {
@@ -59,8 +63,8 @@ export async function show(view) {
     open.textContent = `Without an answer${isTable ? "" : " so far"}: ${unanswered.map(([topic, missed]) => `${topic} ${count(missed)}`).join(", ")}`;
     exchanges.update(flows.exchanges);
     sources.update(flows.sources);
-    const shape = JSON.stringify([flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
-    if (shape !== drawn) replace(picture, draw(flows, listeners, picture.clientWidth));
+    const shape = JSON.stringify([view.query.focus, find.value, flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
+    if (shape !== drawn) replace(picture, draw(flows, listeners, picture.clientWidth, view.query.focus ?? "", find.value.trim(), (focus) => link("services", "", { source: view.query.source, focus })));
     drawn = shape;
   };
   await load();
@@ -73,28 +77,39 @@ function described(flows, isTable) {
   return flows.stop > flows.first ? `Traffic between services, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Traffic between services.";
 }
 
-/** @param {any} flows @param {any[]} listeners @param {number} room */
-function draw(flows, listeners, room) {
-  /** @type {Map<string, {id: string, name: string, kind: "service" | "topic", under: string}>} */
+/**
+ * @param {any} flows
+ * @param {any[]} listeners
+ * @param {number} room
+ * @param {string} focus  the box around which things are shown; empty: all
+ * @param {string} text  only what has it in a name
+ * @param {(id: string) => string} address  of the same around another box
+ */
+function draw(flows, listeners, room, focus, text, address) {
+  /** @type {Map<string, Box>} */
   const nodes = new Map();
   /** @type {Edge[]} */
-  const edges = [];
+  const all = [];
   /** @param {"service" | "topic"} kind @param {string} name @param {string} under */
   const node = (kind, name, under) => {
     const id = `${kind} ${name}`;
     if (!nodes.has(id)) nodes.set(id, { id, name, kind, under });
     return id;
   };
-  for (const each of flows.exchanges.slice(0, MOST_EDGES)) {
-    edges.push({ from: node("service", each.requester, each.wire), to: node("service", each.responder, each.answer_wire), wire: each.wire,
-      label: each.topic, failing: each.errors > 0, weight: each.count });
+  for (const each of flows.exchanges) {
+    all.push({ from: node("service", each.requester, each.wire), to: node("service", each.responder, each.answer_wire), wire: each.wire,
+      label: each.topic, errors: each.errors, weight: each.count });
   }
-  for (const each of flows.sources.slice(0, MOST_EDGES)) {
-    edges.push({ from: node("service", each.producer, each.wire), to: node("topic", each.topic, "topic"), wire: each.wire, label: "", failing: false, weight: each.count });
+  for (const each of flows.sources) {
+    all.push({ from: node("service", each.producer, each.wire), to: node("topic", each.topic, "topic"), wire: each.wire, label: "", errors: 0, weight: each.count });
   }
-  for (const each of listeners.slice(0, MOST_EDGES)) {
-    if (nodes.has(`topic ${each.topic}`)) edges.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", failing: false, weight: 0 });
+  for (const each of listeners) {
+    if (nodes.has(`topic ${each.topic}`)) all.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", errors: 0, weight: 0 });
   }
+  const { edges, left } = shownEdges(all, focus, text, MOST_EDGES);
+  const kept = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
+  for (const id of nodes.keys()) if (!kept.has(id)) nodes.delete(id);
+  if (!edges.length && all.length) return empty("Nothing here has such a name", "Names of services and topics are compared, whatever their case.");
   if (!edges.length) return empty("Nothing to draw yet", "Services appear here when they send requests or publish.");
   const places = layout([...nodes.values()], edges);
   const columns = Math.max(...[...places.values()].map((place) => place.column)) + 1;
@@ -111,8 +126,9 @@ function draw(flows, listeners, room) {
   /** @type {Corner[]} */
   const taken = [];
   const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest, across - BOX.width, taken));
-  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id)));
-  return s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
+  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id), address(each.id), each.id === focus));
+  const drawing = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
+  return left ? h("div", {}, h("p", { class: "soft" }, `The ${count(edges.length)} busiest connections; ${count(left)} more are in the tables, and around their boxes.`), drawing) : drawing;
 }
 
 /**
@@ -151,13 +167,14 @@ function isFree(spot, taken) {
 function label(edge, { x, y }, below) {
   if (!edge.weight) return null;
   const first = below ? y + 14 : y - (edge.label ? 18 : 6);
-  const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: edge.failing ? "counted failing" : "counted" }, count(edge.weight))];
-  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.failing ? ", some failed" : ""}`.trim()));
+  const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: "counted" }, count(edge.weight)),
+    edge.errors ? s("tspan", { class: "counted failing" }, ` ${failedShare(edge.errors, edge.weight)} failed`) : null];
+  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.errors ? `, ${count(edge.errors)} failed` : ""}`.trim()));
 }
 
-/** @param {{name: string, kind: string, under: string}} node @param {Corner} at */
-function box(node, at) {
-  return s("g", { class: `node ${node.kind}` }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
+/** @param {Box} node @param {Corner} at @param {string} href @param {boolean} isFocus */
+function box(node, at, href, isFocus) {
+  return s("a", { class: `node ${node.kind}${isFocus ? " focus" : ""}`, href }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
     s("text", { x: at.x + BOX.width / 2, y: at.y + 19, "text-anchor": "middle" }, clipped(node.name, LETTERS)),
     s("text", { class: "under", x: at.x + BOX.width / 2, y: at.y + 35, "text-anchor": "middle" }, node.under));
 }

@@ -1,225 +1,59 @@
 // @ts-check
-// Subscriptions of a topic: what becomes of messages that fail, the ways out of a block, and new ones.
+// All subscriptions by name and all queues of the bus, by lag, and what can be done with each.
 
-import { get, send } from "../api.js";
-import { h, replace } from "../dom.js";
-import { count } from "../format.js";
-import { asking } from "../route.js";
+import { get } from "../api.js";
+import { badge, empty, flagged, h, heading, replace, topicLink } from "../dom.js";
+import { count, counted, outOf } from "../format.js";
+import { inFlight, moveDialog, newCard, Policies, purge, remove } from "../policies.js";
+import { link } from "../route.js";
+import { Table } from "../table.js";
 
-/** @type {Record<string, string>} */
-const THEN = { block: "stays and blocks", drop: "is dropped", dead_letter: "goes to dead letters" };
-const PLACES = "first, last, an offset or a time";
+const PAGE = 200;
 
-/** @typedef {HTMLInputElement | HTMLSelectElement} Field */
-
-/** @param {string} name @param {string} value @param {Record<string, any>} [more] */
-function input(name, value, more = {}) {
-  const field = /** @type {HTMLInputElement} */ (h("input", { name, autocomplete: "off", spellcheck: "false", ...more }));
-  field.value = value;
-  return field;
-}
-
-/** @param {string} name @param {string} value @param {Record<string, string>} titles */
-function select(name, value, titles) {
-  const field = /** @type {HTMLSelectElement} */ (h("select", { name }, Object.entries(titles).map(([each, title]) => h("option", { value: each }, title))));
-  field.value = value;
-  return field;
-}
-
-/**
- * Is it meant? Nothing is done without a yes.
- * @param {string} sentence
- * @param {string} yes
- * @returns {Promise<boolean>}
- */
-function confirmed(sentence, yes) {
-  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-label": yes }));
-  return new Promise((resolve) => {
-    const end = (/** @type {boolean} */ answer) => {
-      resolve(answer);
-      dialog.close();
-    };
-    dialog.addEventListener("close", () => {
-      resolve(false);
-      dialog.remove();
-    });
-    replace(dialog, h("p", {}, sentence), h("div", { class: "actions dialog-end" },
-      h("button", { type: "button", onclick: () => end(true) }, yes), h("button", { type: "button", class: "quiet", onclick: () => end(false) }, "Cancel")));
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
-
-/**
- * Do it, and say how it went.
- * @param {HTMLElement} said
- * @param {() => Promise<string>} act  gives the sentence that is said, if any
- */
-async function told(said, act) {
-  try {
-    const sentence = await act();
-    replace(said, sentence ? h("div", { class: "notice good" }, sentence) : null);
-  } catch (error) {
-    replace(said, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
-  }
-}
-
-/** Out of what may be at once, where the bus holds messages for the subscription. @param {any} row */
-export function inFlight(row) {
-  return row.in_flight_limit ? `${count(row.in_flight)} of ${count(row.in_flight_limit)}` : count(row.in_flight);
-}
-
-/** Notices of blocked subscriptions, and the form of one policy. */
-export class Policies {
-  /** @param {() => Promise<void>} reload  what the page shows of the topic */
-  constructor(reload) {
-    this.reload = reload;
-    this.said = h("div", { role: "status" });
-    this.stuck = h("div", {});
-    this.form = h("div", { class: "card", hidden: true });
-    this.shown = "";
-  }
-
-  /** @param {any[]} rows  all subscriptions of the topic */
-  update(rows) {
-    const blocked = rows.filter((row) => row.blocked_at !== null);
-    const facts = JSON.stringify(blocked.map((row) => [row.name, row.blocked_at, row.blocked_by]));
-    if (facts === this.shown) return; // a button that somebody is about to press stays where it is
-    this.shown = facts;
-    replace(this.stuck, blocked.map((row) => this.#notice(row)));
-  }
-
-  /** A message that failed too often stops a subscription: which, and the two ways out. @param {any} row */
-  #notice(row) {
-    return h("div", { class: "notice bad", role: "alert" },
-      h("p", {}, `Subscription ${row.name} is blocked by the message at offset ${row.blocked_at}, which failed too often`, row.blocked_by ? ` (${row.blocked_by})` : "", "."),
-      h("p", {}, "Skip it, or change the failure policy of the subscription, so that the message is dropped or copied to a dead-letter topic. From a shell: ",
-        h("code", {}, `raceway replay ${row.topic} ${row.name} --from ${row.blocked_at + 1}`), ", ", h("code", {}, `raceway subscription policy ${row.topic} ${row.name} --then drop`)),
-      h("div", { class: "actions" }, h("button", { type: "button", onclick: () => this.#goPast(row) }, "Skip it"),
-        h("button", { type: "button", class: "quiet", onclick: () => this.open(row) }, "Change its policy")));
-  }
-
-  /** @param {any} row */
-  async #goPast(row) {
-    const meant = await confirmed(`Subscription ${row.name} continues at offset ${row.blocked_at + 1}. The message at ${row.blocked_at} will not be delivered again; later messages that were already acknowledged are delivered again.`, "Skip the message");
-    if (!meant) return;
-    await told(this.said, async () => {
-      await send("POST", "/api/replay", { topic: row.topic, subscription: row.name, from: String(row.blocked_at + 1) });
-      await this.reload();
-      return `Subscription ${row.name} continues at offset ${row.blocked_at + 1}.`;
-    });
-  }
-
-  /** The form of a subscription's policy. @param {any} row */
-  async open(row) {
-    await told(this.said, async () => {
-      const found = await get("/api/subscriptions/policy", { topic: row.topic, name: row.name });
-      replace(this.form, this.#made(row, found));
-      this.form.hidden = false;
-      /** @type {HTMLElement} */ (this.form.querySelector("input")).focus();
-      this.form.scrollIntoView({ block: "nearest" });
-      return "";
-    });
-  }
-
-  /** @param {any} row @param {any} found */
-  #made(row, found) {
-    const seconds = { type: "number", min: 0, step: "any", required: true };
-    const fields = {
-      max_redelivery_count: input("max_redelivery_count", found.max_redelivery_count, { type: "number", min: 0, required: true }),
-      ack_timeout_ms: input("ack_timeout_ms", String(found.ack_timeout_ms / 1000), seconds),
-      base_redelivery_delay_ms: input("base_redelivery_delay_ms", String(found.base_redelivery_delay_ms / 1000), seconds),
-      max_redelivery_delay_ms: input("max_redelivery_delay_ms", String(found.max_redelivery_delay_ms / 1000), seconds),
-      backoff: select("backoff", found.backoff, { exponential: "double each time", fixed: "stay the same" }),
-      poison: select("poison", found.poison, THEN),
-      dead_letter_topic: input("dead_letter_topic", found.dead_letter_topic ?? "", { placeholder: `${row.topic}.failed` }),
-    };
-    const window = input("in_flight", found.in_flight ?? "", { type: "number", min: 1, placeholder: "adaptive" });
-    const close = () => {
-      this.form.hidden = true;
-    };
-    const submit = async (/** @type {Event} */ event) => {
-      event.preventDefault();
-      await this.#set(row, found, policyOf(fields), window.value === "" ? null : Number(window.value));
-    };
-    const isSet = found.is_own || found.in_flight !== null;
-    return [h("h2", {}, `Policy of subscription ${row.name}`),
-      h("p", { class: "soft" }, found.is_own ? "This subscription has its own policy." : "The policy of the bus (broker.subscriptions.failure) applies; changes here are for this subscription only.", " Changes apply immediately."),
-      h("form", { class: "filters", "aria-label": "Failure policy", onsubmit: submit },
-        h("label", {}, "Maximum redeliveries", fields.max_redelivery_count), h("label", {}, "Ack timeout, s", fields.ack_timeout_ms),
-        h("label", {}, "Delay before redelivery, s", fields.base_redelivery_delay_ms), h("label", {}, "Longest delay, s", fields.max_redelivery_delay_ms),
-        h("label", {}, "Pauses", fields.backoff), h("label", {}, "Then the message", fields.poison), h("label", {}, "Dead-letter topic", fields.dead_letter_topic),
-        h("label", {}, "In flight per consumer", window),
-        h("div", { class: "actions row" }, h("button", {}, "Set policy"), isSet ? h("button", { type: "button", class: "quiet", onclick: () => this.#takeBack(row) }, "Remove policy") : null,
-          h("button", { type: "button", class: "quiet", onclick: close }, "Close")))];
-  }
-
-  /** What was not changed and is the bus's stays the bus's. @param {any} row @param {any} found @param {Record<string, any>} policy @param {number | null} inFlight */
-  async #set(row, found, policy, inFlight) {
-    const changed = found.is_own || Object.entries(policy).some(([name, value]) => value !== found[name]);
-    if (!changed && inFlight === null) return this.#takeBack(row);
-    const meant = await confirmed(`For subscription ${row.name} of ${row.topic}: after ${policy.max_redelivery_count} redeliveries a message ${THEN[policy.poison]}${policy.poison === "dead_letter" ? ` (${policy.dead_letter_topic ?? "no topic"})` : ""}. This applies immediately, also to messages that block now.`, "Set this policy");
-    if (!meant) return;
-    await this.#change(row, "PUT", { ...(changed ? policy : {}), in_flight: inFlight }, `The policy of subscription ${row.name} is set.`);
-  }
-
-  /** @param {any} row */
-  async #takeBack(row) {
-    const meant = await confirmed(`Subscription ${row.name} of ${row.topic} will use the settings of the bus again.`, "Remove this policy");
-    if (meant) await this.#change(row, "DELETE", undefined, `Subscription ${row.name} uses the settings of the bus.`);
-  }
-
-  /** @param {any} row @param {string} method @param {any} body @param {string} done */
-  async #change(row, method, body, done) {
-    await told(this.said, async () => {
-      await send(method, `/api/subscriptions/policy${asking({ topic: row.topic, name: row.name })}`, body);
-      this.form.hidden = true;
-      await this.reload();
-      return done;
-    });
-  }
-}
-
-/** @param {Record<string, Field>} fields */
-function policyOf(fields) {
-  const milliseconds = (/** @type {Field} */ field) => Math.round(Number(field.value) * 1000);
-  return {
-    max_redelivery_count: Number(fields.max_redelivery_count.value), ack_timeout_ms: milliseconds(fields.ack_timeout_ms),
-    base_redelivery_delay_ms: milliseconds(fields.base_redelivery_delay_ms), max_redelivery_delay_ms: milliseconds(fields.max_redelivery_delay_ms),
-    backoff: fields.backoff.value, poison: fields.poison.value, dead_letter_topic: fields.dead_letter_topic.value.trim() || null,
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", name: "contains", placeholder: "part of a topic or a name" }));
+  filter.value = view.query.contains ?? "";
+  const note = h("span", { class: "soft", role: "status" });
+  const policies = new Policies(() => load(), true);
+  /** @param {any} row @param {string} title @param {() => void} act */
+  const button = (row, title, act) => h("button", { type: "button", class: "quiet", "aria-label": `${title} ${row.kind} ${row.name} of ${row.topic}`, onclick: act }, title);
+  /** @type {Map<string, any>} */
+  let newest = new Map();
+  /** A button is made once; what it acts on is as it is now. @param {any} row */
+  const now = (row) => newest.get(keyOf(row)) ?? row;
+  const table = new Table([
+    { title: "Name", cell: (row) => h("span", {}, row.name, row.blocked_at === null ? null : [" ", badge("blocked", "bad")]), class: "wide" },
+    { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true },
+    { title: "Kind", cell: (row) => (row.kind === "queue" ? "queue" : row.type), fixed: true },
+    { title: "Lag", number: true, cell: (row) => flagged(row.lag, row.blocked_at === null ? "warn" : "bad") },
+    { title: "In flight", number: true, cell: (row) => inFlight(row) },
+    { title: "Poisoned", number: true, cell: (row) => flagged(row.poisoned, "bad") },
+    { title: "Dead letters", number: true, cell: (row) => (row.dead_letters ? h("a", { href: link("rejected", "", { source: "dead_letter", topic: row.topic }) }, count(row.dead_letters)) : "0") },
+    { title: "Consumers", number: true, cell: (row) => count(row.consumers) },
+    { title: "Actions", unseen: true, fixed: true, class: "tight acts", cell: (row) => h("span", {}, button(row, "Replay", () => moveDialog(now(row), policies.said, load)), " ",
+      row.kind === "queue" ? button(row, "Purge", () => purge(now(row), policies.said, load)) : button(row, "Policy", () => policies.open(now(row))), " ",
+      button(row, "Delete", () => remove(now(row), policies.said, load))) },
+  ], keyOf, empty("No subscription or queue", "Subscriptions by name are created by Danube consumers, queues by zbus clients, and both with the form below. Peers of other wires subscribe while they are connected: see ", h("a", { href: "#/peers" }, "Peers"), "."), "Subscriptions and queues");
+  const load = async () => {
+    const found = await get("/api/lag", { contains: filter.value, limit: PAGE }, view.signal);
+    newest = new Map(found.rows.map((/** @type {any} */ row) => [keyOf(row), row]));
+    table.update(found.rows);
+    policies.update(found.rows.filter((/** @type {any} */ row) => row.kind === "subscription"));
+    note.textContent = found.total ? `${outOf(found.rows.length, found.total, "reader")}, ${counted(found.lag, "message")} behind` : "";
   };
+  filter.addEventListener("input", () => {
+    history.replaceState(null, "", link("subscriptions", "", { contains: filter.value }));
+    view.attempt(load);
+  });
+  replace(view.root, heading("Subscriptions", "Subscriptions by name and queues of all topics: blocked ones first, then the largest lag."), policies.stuck, policies.said,
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), table.element),
+    policies.form, newCard("", load));
+  await load();
+  view.live(load, 2);
 }
 
-/**
- * Making a subscription or a queue that begins at a place.
- * @param {string} topic  empty: it is asked for, and made if there is none
- * @param {() => Promise<void>} reload
- */
-export function newCard(topic, reload) {
-  const said = h("div", { role: "status" });
-  const of = input("topic", topic, { required: true });
-  const kind = select("what", "subscription", { subscription: "subscription", queue: "queue" });
-  const name = input("name", "", { required: true });
-  const type = select("type", "shared", { shared: "shared", exclusive: "exclusive", failover: "failover", key_shared: "key_shared" });
-  const start = input("start", "last", { required: true, placeholder: PLACES, title: PLACES });
-  const only = [h("label", {}, "Name", name), h("label", {}, "Type", type)];
-  kind.addEventListener("change", () => {
-    for (const label of only) label.hidden = kind.value === "queue";
-    name.required = kind.value !== "queue";
-  });
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    await told(said, async () => {
-      const isQueue = kind.value === "queue";
-      const made = isQueue ? await send("POST", "/api/queues", { name: of.value, start: start.value })
-        : await send("POST", "/api/subscriptions", { topic: of.value, name: name.value, type: type.value, start: start.value, create_topic: true });
-      await reload();
-      const what = isQueue ? `Queue ${made.name}` : `Subscription ${made.name} of ${made.topic}`;
-      return made.made ? `${what} was created, from ${start.value}.` : `${what} exists already and was not changed.`;
-    });
-  };
-  return h("details", { class: "card" }, h("summary", {}, "New subscription or queue"),
-    h("p", { class: "soft" }, "Keeps messages for its consumers from its start position: ", h("code", {}, "first"), ", ", h("code", {}, "last"), ", an offset, or a time such as ", h("code", {}, "2026-01-31T12:00:00Z"), "."),
-    h("form", { class: "filters", "aria-label": "New subscription or queue", onsubmit: submit },
-      topic ? null : h("label", {}, "Topic", of), h("label", {}, "What", kind), only, h("label", {}, "Start", start), h("div", { class: "actions" }, h("button", {}, "Make"))), said);
+/** @param {any} row */
+function keyOf(row) {
+  return `${row.kind} ${row.topic} ${row.name}`;
 }

@@ -1,11 +1,11 @@
 // @ts-check
-import { get, isDenied } from "../api.js";
+import { get, isDenied, send } from "../api.js";
 import { empty, facts, flagged, h, heading, replace, topicLink, wireMark } from "../dom.js";
 import { count, outOf, rate } from "../format.js";
-import { link } from "../route.js";
+import { asking, link } from "../route.js";
 import { Table } from "../table.js";
 import { messageTable } from "./messages.js";
-import { inFlight, newCard, Policies } from "./subscriptions.js";
+import { confirmed, inFlight, input, newCard, Policies, told } from "../policies.js";
 
 const PAGE = 100;
 
@@ -42,19 +42,37 @@ async function showAll(view) {
   const again = () => {
     shown = PAGE;
     history.replaceState(null, "", link("topics", "", { contains: filter.value, order: order.value === "rate" ? "" : order.value }));
-    load();
+    view.attempt(load);
   };
   filter.addEventListener("input", again);
   order.addEventListener("change", again);
   more.addEventListener("click", () => {
     shown = Math.min(1000, shown + 200);
-    load();
+    view.attempt(load);
   });
   replace(view.root, heading("Topics", "All topics, with their rate and backlog."),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more), newCard("", load));
+      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more), newCard("", load), topicCard(load));
   await load();
   view.live(load, 2);
+}
+
+/** Making a topic before its first message. @param {() => Promise<void>} reload */
+function topicCard(reload) {
+  const name = input("topic", "", { required: true });
+  const partitions = input("partitions", "", { type: "number", min: 1, placeholder: "none" });
+  const subject = input("subject", "", { placeholder: "none" });
+  const said = h("div", { "aria-live": "polite" });
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    await told(said, async () => {
+      const made = await send("POST", "/api/topics", { topic: name.value, partitions: partitions.value ? Number(partitions.value) : null, subject: subject.value || null });
+      await reload();
+      return `Topic ${made.topic} was created${made.partitions.length ? `, with ${made.partitions.length} partitions` : ""}.`;
+    });
+  };
+  return h("details", { class: "card" }, h("summary", {}, "New topic"), h("p", { class: "soft" }, "A topic is created by its first message; here, if it is to have partitions or a schema."),
+    h("form", { class: "filters", "aria-label": "New topic", onsubmit: submit }, h("label", {}, "Name of the topic", name), h("label", {}, "Partitions", partitions), h("label", {}, "Subject of its schema", subject), h("div", { class: "actions" }, h("button", {}, "Create"))), said);
 }
 
 /** @param {import("../app.js").View} view */
@@ -72,7 +90,7 @@ async function showOne(view) {
     { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
     { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
     { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
-    { title: "", fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
+    { title: "Actions", unseen: true, fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
   ], (row) => row.name, empty("No subscription by name", "Created by Danube consumers or with the form below; peers of other wires subscribe while they are connected."), "Subscriptions");
   const consumers = new Table([
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
@@ -80,10 +98,20 @@ async function showOne(view) {
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("No connected peer subscribes or answers", "Subscribe with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
   const latest = messageTable(empty("No messages", "All were removed by retention, or the topic has only answers."), true);
-  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")), policies.stuck, policies.said,
+  replace(view.root, heading(name, "", h("div", { class: "actions" }, h("a", { class: "button", href: link("publish", "", { topic: name }) }, "Publish"),
+    h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages"), h("a", { class: "button quiet", href: link("messages", "", { topic: name, follow: true }) }, "Follow"),
+    h("button", { type: "button", class: "quiet", onclick: () => remove() }, "Delete topic"))), policies.stuck, policies.said,
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), policies.form,
     newCard(name, () => load()), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
+  const remove = async () => {
+    if (!(await confirmed(`Topic ${name} is deleted with its partitions and subscriptions: what they have not delivered will not be. Its messages stay in the journal until retention removes them.`, "Delete the topic"))) return;
+    await told(policies.said, async () => {
+      await send("DELETE", `/api/topics${asking({ topic: name })}`);
+      location.hash = "#/topics";
+      return "";
+    });
+  };
   const load = async () => {
     const found = await get(`/api/topics/${encodeURIComponent(name)}`, {}, view.signal);
     replace(about, facts([

@@ -1,10 +1,15 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, empty, h, heading, momentLink, replace, s, tile, wireClass, wireMark } from "../dom.js";
-import { count, duration, time } from "../format.js";
+import { chosen, joined } from "../conversations.js";
+import { badge, empty, h, heading, momentLink, replace, s, tile, wireClass, wireMark, wireNames } from "../dom.js";
+import { count, duration, outOf, time, zone } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { described, instants, place, wires } from "../waterfall.js";
+
+// Requests that are looked at, and traces that are shown.
+const LATELY = 200;
+const SHOWN = 100;
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -13,13 +18,23 @@ export async function show(view) {
 
 /** @param {import("../app.js").View} view */
 async function showRecent(view) {
+  const note = h("span", { class: "soft", role: "status" });
   const id = /** @type {HTMLInputElement} */ (h("input", { name: "id", placeholder: "correlation id or message id", autocomplete: "off" }));
+  const topic = /** @type {HTMLInputElement} */ (h("input", { name: "topic", placeholder: "orders.# or a name", autocomplete: "off" }));
+  const wire = select("wire", [["", "any"], ...wireNames().map((each) => /** @type {[string, string]} */ ([each, each])), ["http", "http"]]);
+  const outcome = select("outcome", [["", "any"], ["ok", "answered"], ["failed", "failed"], ["open", "no answer"]]);
+  const slower = /** @type {HTMLInputElement} */ (h("input", { name: "slower", type: "number", min: 0, placeholder: "0" }));
+  const fields = { topic, wire, outcome, slower };
+  for (const [name, field] of Object.entries(fields)) field.value = view.query[name] ?? "";
   const table = new Table([
-    { title: "Started", cell: (row) => momentLink(link("traces", row.correlation_id), row.time_us), fixed: true, class: "tight" },
-    { title: "Asked", cell: (row) => row.topic, fixed: true },
-    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "By", cell: (row) => row.producer ?? "", fixed: true },
-  ], (row) => row.correlation_id, empty("No request yet", "A trace starts with a request, or with a message that others name as their parent. Send a request: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
+    { title: "Started", cell: (row) => momentLink(link("traces", row.id), row.first.time_us), fixed: true, class: "tight" },
+    { title: "Asked", cell: (row) => row.first.topic, fixed: true },
+    { title: "Wires", cell: (row) => h("span", { class: "marks" }, row.wires.map(wireMark)) },
+    { title: "By", cell: (row) => row.first.producer ?? "", fixed: true },
+    { title: "Requests", number: true, cell: (row) => count(row.requests) },
+    { title: "Took", number: true, cell: (row) => (row.took_us === null ? "" : duration(row.took_us)) },
+    { title: "Outcome", cell: (row) => (row.error ? badge(row.error, "bad") : row.open ? badge("no answer", "warn") : badge("answered", "good")) },
+  ], (row) => row.id, empty("No request yet", "A trace starts with a request, or with a message that others name as their parent. Send a request: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
   replace(view.root, heading("Traces", "All messages caused by one message, across all wires."),
     h("div", { class: "card" }, h("form", {
       class: "filters",
@@ -28,15 +43,29 @@ async function showRecent(view) {
         if (id.value.trim()) location.hash = link("traces", id.value.trim());
       },
     }, h("label", {}, "Id", id), h("div", { class: "actions" }, h("button", {}, "Show")))),
-    h("div", { class: "card" }, h("h2", {}, "Recent requests"), table.element));
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Recent requests"), note), h("form", { class: "filters", "aria-label": "Filter", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
+      h("label", {}, "Topic", topic), h("label", {}, "Wire", wire), h("label", {}, "Outcome", outcome), h("label", {}, "At least, ms", slower)), table.element));
   const load = async () => {
-    const found = await get("/api/messages", { kind: "request", limit: 100 }, view.signal);
-    const first = new Map();
-    for (const row of found.messages) first.set(row.correlation_id, row); // rows are newest first, so the last one began it
-    table.update([...first.values()].slice(0, 50));
+    const asked = { topic: topic.value.trim(), wire: wire.value };
+    const [requests, answers] = await Promise.all([get("/api/messages", { kind: "request", limit: LATELY, ...asked }, view.signal), get("/api/messages", { kind: "response", limit: 2 * LATELY }, view.signal)]);
+    const all = joined(requests.messages, answers.messages);
+    const rows = chosen(all, { outcome: outcome.value, slowerMs: Number(slower.value) });
+    table.update(rows.slice(0, SHOWN));
+    note.textContent = all.length ? `${outOf(Math.min(rows.length, SHOWN), all.length, "trace")} of the newest ${count(requests.messages.length)} requests` : "";
   };
+  for (const field of Object.values(fields)) {
+    field.addEventListener("input", () => {
+      history.replaceState(null, "", link("traces", "", Object.fromEntries(Object.entries(fields).map(([name, each]) => [name, each.value]))));
+      view.attempt(load);
+    });
+  }
   await load();
   view.live(load, 3);
+}
+
+/** @param {string} name @param {[string, string][]} values */
+function select(name, values) {
+  return /** @type {HTMLSelectElement} */ (h("select", { name }, values.map(([value, title]) => h("option", { value }, title))));
 }
 
 /** @param {import("../app.js").View} view */
@@ -50,7 +79,7 @@ async function showOne(view) {
     found.truncated ? h("div", { class: "notice" }, "Incomplete: the trace is longer than the rows that were searched.") : null,
     h("div", { class: "tiles" }, tile("from first to last", duration(whole)), tile("messages", count(found.messages)), tile("wires", count(wires(spans).length)),
       tile("failed", count(failed), failed ? "bad" : "")),
-    h("div", { class: "card" }, h("h2", {}, `Started ${time(found.begin_us)}`),
+    h("div", { class: "card" }, h("h2", {}, `Started ${time(found.begin_us)} ${zone(found.begin_us)}`),
       spans.length ? h("div", { class: "waterfall" }, axis(whole), h("div", { role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us))))
         : empty("No messages left", "Retention may have removed its messages.")));
 }

@@ -27,6 +27,7 @@ class DanubeSession(GrpcSession):
         self.peer = DanubePeer(self.id, self.connected_us)
         self.peer.network, self.peer.last_heard = self.network, self.heard_us
         self.peer.producer = self.address.encode()
+        self.peer.address, self.peer.hang_up = self.address, self.hang_up
 
     def opened(self) -> None:
         self._door.connect(self.peer)

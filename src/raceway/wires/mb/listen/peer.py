@@ -61,6 +61,7 @@ class MbPeer(LivePeer):
     def __init__(self, door: Door, connection: Connection, frame: Frame, encoder: Encoder) -> None:
         super().__init__(connection.id, connection.connected_us, encoder)
         self.network, self.last_heard = connection.network, connection.heard_us
+        self.address, self.hang_up = connection.address, connection.hang_up
         self._door, self._connection, self.frame = door, connection, frame
         self._runtime = door.runtime
 

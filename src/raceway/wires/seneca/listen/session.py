@@ -40,6 +40,7 @@ class SenecaSession(Connection):
         self.gate = gate
         self.peer = SenecaPeer(self.id, self.connected_us)
         self.peer.network, self.peer.last_heard = self.network, self.heard_us
+        self.peer.address, self.peer.hang_up = self.address, self.hang_up
 
     def opened(self) -> None:
         self.gate.door.connect(self.peer)

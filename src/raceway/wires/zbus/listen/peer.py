@@ -40,6 +40,7 @@ class ZbusPeer(QueueConsumer):
         super().__init__(connection.id, connection.connected_us)
         self.host, self.network, self.last_heard = connection.host, connection.network, connection.heard_us
         self.address, self.producer = connection.address, connection.address.encode()
+        self.hang_up = connection.hang_up
         self._door, self._connection, self._advertised = door, connection, advertised
         self.request_timeout_ms = settings.request_timeout_ms
         # Head of the last delivery: messages of one batch mostly share it.
