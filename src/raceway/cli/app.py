@@ -14,12 +14,15 @@ from raceway.cli.configuration import show_config
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
+from raceway.cli.lag import lag
 from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.peers import peer_app
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.serve import serve, up
 from raceway.cli.subscriptions import replay, subscription_app
+from raceway.cli.topics import topic_app
 from raceway.cli.trace import trace
 from raceway.errors import RacewayError
 from raceway.wires import WIRES
@@ -37,8 +40,8 @@ app = options.Commands(
 )
 
 of_wires = [load(name) for wire in WIRES for name in wire.commands]
-of_topics = [pub, sub, request, topics, trace, replay]
-groups = [subscription_app, schema_app, rejected_app, journal_app, pipeline_app]
+of_topics = [pub, sub, request, topics, trace, replay, lag]
+groups = [topic_app, subscription_app, peer_app, schema_app, rejected_app, journal_app, pipeline_app]
 for command in [up, serve, *of_wires, *of_topics, *groups]:
     if isinstance(command, options.Commands):
         app.add_typer(command)

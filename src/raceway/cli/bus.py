@@ -87,11 +87,11 @@ def call_console(
     return answer
 
 
-def list_all(url: str, path: str, name: str, token: str = "") -> Iterator[dict[str, Any]]:
+def list_all(url: str, path: str, name: str, token: str = "", **query: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows called `name` of all pages of a list. Raises RemoteError, ConnectionLostError."""
     after: str | None = ""
     while after is not None:
-        page = call_console(url, path, token=token, query={"after": after})
+        page = call_console(url, path, token=token, query={**query, "after": after})
         yield from page.get(name, ())
         after = page.get("after")
 

@@ -172,6 +172,12 @@ def misuse(text: str) -> NoReturn:
     fail(text, ExitCode.USAGE)
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is lost, unless `yes`. Ends the command if the answer is no."""
+    if not yes:
+        typer.confirm(printable(question), abort=True, err=True)
+
+
 def exit_code_of(error: RacewayError) -> ExitCode:
     if not isinstance(error, RemoteError):
         return error.maybe_entry(STATUSES) or ExitCode.FAILED
