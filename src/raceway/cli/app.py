@@ -10,6 +10,7 @@ import typer
 from raceway import __version__
 from raceway.cli import options, output
 from raceway.cli.bench import bench
+from raceway.cli.completion import answer_shells, completion
 from raceway.cli.configuration import show_config
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
@@ -50,6 +51,7 @@ for command in [up, serve, *of_wires, *of_topics, *groups]:
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)
+app.command()(completion)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
@@ -79,6 +81,7 @@ def version(cli: options.Printing) -> None:
 
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
+    answer_shells()
     try:
         app(prog_name="raceway")
     except RacewayError as error:
