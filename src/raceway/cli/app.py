@@ -16,6 +16,7 @@ from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.lag import lag
+from raceway.cli.load import load as generate_load
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.peers import peer_app
 from raceway.cli.pipeline import pipeline_app
@@ -51,6 +52,7 @@ for command in [up, serve, *of_wires, *of_topics, *groups]:
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)
+app.command("load")(generate_load)
 app.command()(completion)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
