@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def test_a_pipe_is_as_wide_as_columns_says(given: str, width: int, monkeypatch: 
 def test_a_terminal_of_60_columns_gets_lines_of_60() -> None:
     program = f"from raceway.cli import output; output.print_table('', {NAMES!r}, {WIDE!r})"
     leader, follower = pty.openpty()
-    env = {"PATH": "/usr/bin:/bin", "TERM": "dumb", "COLUMNS": "60"}
+    env = {"PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "60"}
     with subprocess.Popen([sys.executable, "-c", program], stdout=follower, stdin=follower, env=env) as process:
         os.close(follower)
         told = b""
@@ -82,6 +83,6 @@ def test_a_terminal_of_60_columns_gets_lines_of_60() -> None:
         except OSError:  # the end of a terminal
             os.close(leader)
     assert process.returncode == 0
-    lines = told.decode().splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", told.decode()).splitlines()
     assert max(map(len, lines)) <= 60
     assert any(ID in line for line in lines)

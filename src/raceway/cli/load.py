@@ -113,7 +113,7 @@ class Generator:
 def load(
     cli: ClientOptions,
     topic: Annotated[str, "--topic NAME", "Topic, or with --topics the beginning of the names."] = "load",
-    topics: Annotated[int, "--topics N", "Number of topics: NAME.0, NAME.1, …", {"min": 1, "max": 100_000}] = 1,
+    topics: Annotated[int, "--topics N", "Number of topics: NAME.t0, NAME.t1, …", {"min": 1, "max": 100_000}] = 1,
     count: Annotated[int | None, "--count N", "Number of messages. Default: 10,000.", {"min": 1}] = None,
     seconds: Annotated[float | None, "--seconds S", "Stop after this time, instead of a number.", {"min": 0.01}] = None,
     rate: Annotated[float | None, "--rate N", "Messages a second. Default: as fast as possible.", {"min": 0.1}] = None,
@@ -130,7 +130,7 @@ def load(
     """
     if count is None and seconds is None:
         count = 10_000
-    names = [topic] if topics == 1 else [f"{topic}.{number}" for number in range(topics)]
+    names = [topic] if topics == 1 else [f"{topic}.t{number}" for number in range(topics)]
     plan = LoadPlan(names, b"x" * size, count, seconds, rate)
     with output.progress("publishing", count) as bar:
         generator = Generator(plan, bar)
