@@ -85,7 +85,7 @@ ELSEWHERE = {
 FAILING = {
     "sub": ExitCode.TIMEOUT, "request": ExitCode.FAILED, "trace": ExitCode.FAILED, "peer disconnect": ExitCode.FAILED,
     "rejected show": ExitCode.FAILED, "rejected redrive": ExitCode.FAILED, "pipeline status": ExitCode.FAILED,
-    "pipeline captures": ExitCode.FAILED, "schema delete": ExitCode.FAILED,
+    "pipeline captures": ExitCode.FAILED,
 }  # fmt: skip
 WITHOUT_FOLDER = ("version", "config")
 COLUMNS = 60
