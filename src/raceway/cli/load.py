@@ -60,11 +60,11 @@ class Histogram:
 
 
 class LoadPlan(NamedTuple):
-    """What is sent: `count` messages or for `seconds`, at most `rate` a second (None: as fast as possible)."""
+    """What is sent: so many `messages` or for `seconds`, at most `rate` a second (None: as fast as possible)."""
 
     topics: list[str]
     payload: bytes
-    count: int | None
+    messages: int | None
     seconds: float | None
     rate: float | None
 
@@ -80,7 +80,7 @@ class Generator:
 
     def _take(self) -> Iterator[int]:
         number, plan = 0, self._plan
-        while plan.count is None or number < plan.count:
+        while plan.messages is None or number < plan.messages:
             # With a rate, numbers are taken before they are due.
             passed_s = max(time.monotonic() - self.began, 0 if plan.rate is None else number / plan.rate)
             if plan.seconds is not None and passed_s >= plan.seconds:
