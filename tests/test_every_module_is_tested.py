@@ -59,7 +59,7 @@ ELSEWHERE = {
     "cli/test_rejected.py": "web/rejected",
     "cli/test_pipeline.py": "cli/pipeline_options",
     "cli/test_up.py": "server/beside",
-    "cli/test_demo.py": "demo/report demo/summary server/child_bus",
+    "cli/test_demo.py": "demo/report demo/stored demo/summary server/child_bus",
     "demo/test_story.py": "demo/danube demo/mb demo/mishaps demo/seneca demo/zbus",
     # Clients, with a bus.
     "client/test_typing.py": "net/client/client",

@@ -35,6 +35,9 @@ SLOW = (
     "tests/cli/test_messages.py::test_sub_goes_on_after_a_restart_of_the_bus",
     # Several JVMs, one after another.
     "tests/cli/test_demo.py",
+    # Every command as a process, on a terminal and in a pipe.
+    "tests/cli/test_every_command.py::test_on_60_columns",
+    "tests/cli/test_every_command.py::test_piped_to_head",
     "tests/cli/test_pipeline.py",
     "tests/cli/test_up.py::test_what_is_published_is_in_the_tables",
     "tests/end_to_end/test_zbus_java.py",

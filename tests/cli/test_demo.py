@@ -18,6 +18,7 @@ import pytest
 from raceway.cli import bus
 from raceway.cli.demo import run_until_signal
 from raceway.config import PipelineSettings
+from raceway.demo import stored
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS
 from raceway.demo.report import Report, differences
 from raceway.demo.story import MOVED, Size
@@ -30,6 +31,8 @@ from raceway.pipeline.registry import names
 from raceway.server.running import maybe_running
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
+from tests.pipeline.journals import journal
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 SIZE = Size()
@@ -273,3 +276,35 @@ def test_a_bus_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("raceway: the bus did not start: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_without_java_the_story_is_played_on_the_ports_that_were_named(tmp_path: Path) -> None:
+    """The tables are left out, and the journal is compared with what the clients counted."""
+    base = free_port_base()
+    env = environment() | {"JAVA_HOME": str(tmp_path / "none")}
+    done = subprocess.run(
+        command("--json", "--port-base", str(base)),
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=DEMO_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["differences"] == []
+    assert "Spark needs Java" in found["left_out"]
+    assert found["seconds"].keys() == {"story", "all"}
+    assert {row["wire"] for row in found["story"]["published"]} == set(WIRES)
+    assert f"127.0.0.1:{base}" in done.stderr
+
+
+def test_without_tables_the_summary_says_what_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tally = Tally()
+    tally.published["bags", "mb"], tally.delivered["mb", "zbus"] = 7, 7
+    stored.print_story(tally, "no Java")
+    shown = capsys.readouterr().out
+    assert "Left out: the nine tables" in shown
+    assert "no Java" in shown
+    with journal(tmp_path / "data", 10) as rig:
+        assert "publishes differ" in stored.differences_of(rig.folder, tally)[0]

@@ -123,3 +123,30 @@ def test_a_blocked_subscription_is_listed_as_such_and_let_go(
         assert "blocked at offset 0" in run(server, "list").stdout
         run(server, "policy", topic, "s", "--then", "drop")
         wait_until(lambda: [row["blocked_at"] for row in asked(server, "list", topic)] == [None])
+
+
+def test_a_subscription_is_described_moved_and_deleted(server: Server, bus: sync.SyncDanubeClient, topic: str) -> None:
+    run(server, "create", topic, "s", "--start", "first")
+    shown = run(server, "describe", topic, "s").stdout
+    assert f"Subscription s of {topic}" in shown
+    assert "blocks the subscription" in shown
+    assert run(server, "seek", topic, "s", "2").stdout == f"subscription s of {topic} continues from 2\n"
+    assert [part["lag"] for part in asked(server, "describe", topic, "s")["parts"]] == [1]
+    assert asked(server, "seek", topic, "s", "2001-01-01T00:00:00Z")["from"] == "0"
+    with pytest.raises(RemoteError, match="a time with a zone"):
+        run(server, "seek", topic, "s", "yesterday")
+    with bus.subscribe(topic, "s") as consumer:
+        assert consumer.get(10) is not None
+        with pytest.raises(RemoteError, match="1 live consumer"):
+            run(server, "delete", topic, "s", "--yes")
+    wait_until(lambda: run_or_refused(server, "delete", topic, "s", "--yes"))
+    with pytest.raises(RemoteError, match="not found"):
+        run(server, "describe", topic, "s")
+
+
+def run_or_refused(server: Server, *arguments: str) -> bool:
+    """Whether the command was done; consumers leave a moment after they are closed."""
+    try:
+        return bool(run(server, *arguments).exit_code == 0)
+    except RemoteError:
+        return False

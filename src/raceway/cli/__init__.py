@@ -3,6 +3,7 @@
 app          all commands, and how an error ends one
 options      options that commands share, as records: where the bus is, the token, how to print
 output       tables, JSON, notes, progress, exit statuses
+tables       layout of tables for narrow terminals and pipes
 bus          finding a bus, and calling its console port
 saved_buses  the file of contexts
 clients      the choice of a wire, for `pub`, `sub`, `request` and `topics`

@@ -10,18 +10,23 @@ import typer
 from raceway import __version__
 from raceway.cli import bus, options, output
 from raceway.cli.bench import bench
+from raceway.cli.completion import answer_shells, completion
 from raceway.cli.configuration import show_config
 from raceway.cli.contexts import context_app
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
+from raceway.cli.lag import lag
+from raceway.cli.load import load as generate_load
 from raceway.cli.messages import request, sub, topics
+from raceway.cli.peers import peer_app
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.publishing import pub
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.serve import serve, up
 from raceway.cli.subscriptions import replay, subscription_app
+from raceway.cli.topics import topic_app
 from raceway.cli.trace import trace
 from raceway.errors import RacewayError
 from raceway.wires import WIRES
@@ -47,8 +52,8 @@ app = options.Commands(
 )
 
 of_wires = [load(name) for wire in WIRES for name in wire.commands]
-of_topics = [pub, sub, request, topics, trace, replay]
-groups = [subscription_app, schema_app, rejected_app, journal_app, pipeline_app, context_app]
+of_topics = [pub, sub, request, topics, trace, replay, lag]
+groups = [topic_app, subscription_app, peer_app, schema_app, rejected_app, journal_app, pipeline_app, context_app]
 for command in [up, serve, *of_wires, *of_topics, *groups]:
     if isinstance(command, options.Commands):
         app.add_typer(command)
@@ -57,6 +62,8 @@ for command in [up, serve, *of_wires, *of_topics, *groups]:
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)
+app.command("load")(generate_load)
+app.command()(completion)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
@@ -92,6 +99,7 @@ def version(cli: options.Printing) -> None:
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
     sys.stdout = cast(TextIO, output.StandardOutput(sys.stdout))
+    answer_shells()
     try:
         app(prog_name="raceway")
     except RacewayError as error:

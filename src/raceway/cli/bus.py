@@ -209,11 +209,13 @@ def call_console(
     return answer
 
 
-def list_all(url: str, path: str, name: str, token: str = "", timeout_s: float = CONSOLE_S) -> Iterator[dict[str, Any]]:
+def list_all(
+    url: str, path: str, name: str, token: str = "", timeout_s: float = CONSOLE_S, **query: Any
+) -> Iterator[dict[str, Any]]:
     """Yield the rows called `name` of all pages of a list. Raises RemoteError, ConnectionLostError."""
     after: str | None = ""
     while after is not None:
-        page = call_console(url, path, token=token, query={"after": after}, timeout_s=timeout_s)
+        page = call_console(url, path, token=token, query={**query, "after": after}, timeout_s=timeout_s)
         yield from page.get(name, ())
         after = page.get("after")
 

@@ -42,23 +42,26 @@ def demo(
     ] = None,
     keep: Annotated[bool, "--keep", "Keep the bus and its console running until Ctrl-C, and keep the folder."] = False,
     seed: Annotated[int, "--seed", "Seed of the random choices: the same seed sends the same messages."] = 1,
+    port_base: Annotated[
+        int | None, "--port-base N", "First of ten consecutive ports. Default: free ones.", {"min": 1, "max": 65_526}
+    ] = None,
 ) -> None:
     """Play an airport's morning over all four wires, compute tables of it with Spark, and print a report.
 
-    Needs Java and the extra `spark`. Ends by itself, with status 0 if the tables agree with what the clients counted.
+    Without Java or the extra `spark` the story is played, too, and the tables are left out. Ends by itself, with status
+    0 if the tables, or the journal, agree with what the clients counted.
     """
-    from raceway.pipeline.spark import check_installed, check_java
+    from raceway.server.beside import maybe_obstacle
 
-    check_installed()
-    check_java()
+    left_out = maybe_obstacle(config.Config())
     if data is not None and data.is_dir() and any(data.iterdir()):
         output.misuse(f"{data} is not empty: name an empty or new folder")
     _on_end(_leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
     kept = keep or data is not None
     try:
-        with child_bus(folder) as running:
-            performance = perform(running, folder, seed)
+        with child_bus(folder, port_base) as running:
+            performance = perform(running, folder, seed, left_out)
             if cli.as_json:
                 places = {"data": str(folder) if kept else None, "console": running.urls["console"] if keep else None}
                 output.print_json(performance.as_dict() | {"seed": seed, **places})
@@ -66,8 +69,8 @@ def demo(
                 _print(performance, folder, seed, running if keep else None, kept)
             if keep:
                 _stay(running)
-        if performance.report.differences:
-            output.fail("; ".join(performance.report.differences))
+        if performance.differences:
+            output.fail("; ".join(performance.differences))
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -84,21 +87,27 @@ def _leave(number: int, _: object) -> NoReturn:
 
 
 class Performance(NamedTuple):
-    """Results of the demo: what the clients counted, what the tables contain, and durations."""
+    """Results of the demo: what the clients counted, what the tables contain, and durations. Without tables `left_out`
+    is the reason; `differences` are then those of the journal."""
 
     tally: Tally
-    report: Report
+    report: Report | None
     seconds: dict[str, float]
+    differences: list[str]
+    left_out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         import msgspec
 
-        told: dict[str, Any] = msgspec.to_builtins(self.report)
+        told: dict[str, Any] = {"left_out": self.left_out, "differences": self.differences}
+        if self.report is not None:
+            told = msgspec.to_builtins(self.report)
         return {"story": self.tally.as_dict(), **told, "seconds": self.seconds}
 
 
-def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
-    """Play the story, compute the tables, and compare both."""
+def perform(running: ChildBus, folder: Path, seed: int, left_out: str | None = None) -> Performance:
+    """Play the story, compute the tables unless they are left out, and compare both."""
+    from raceway.demo import stored
     from raceway.demo.report import read_report
     from raceway.demo.story import play
 
@@ -110,12 +119,16 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     except TimeoutError as error:
         raise UnavailableError("the story stopped: an expected message did not arrive") from error
     seconds["story"] = clock() - began
+    if left_out is not None:
+        seconds = {"story": round(seconds["story"], 1), "all": round(clock() - began, 1)}
+        return Performance(tally, None, seconds, stored.differences_of(folder, tally), left_out)
     _make_tables(folder)
     seconds["pipeline"] = clock() - began - seconds["story"]
     with _curtain("tables compared with journal and clients", 0):
         report = read_report(folder, tally)
     seconds["all"] = clock() - began
-    return Performance(tally, report, {name: round(value, 1) for name, value in seconds.items()})
+    rounded = {name: round(value, 1) for name, value in seconds.items()}
+    return Performance(tally, report, rounded, report.differences)
 
 
 def run_until_signal(story: Coroutine[Any, Any, Tally]) -> Tally:
@@ -169,8 +182,14 @@ def _make_tables(folder: Path) -> None:
 
 
 def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus | None, kept: bool) -> None:
+    from raceway.demo import stored
     from raceway.demo import summary as demo_summary
 
+    if performance.report is None:
+        stored.print_story(performance.tally, performance.left_out or "")
+        if not performance.differences:
+            print("The journal has as many publishes as the clients counted.")
+        return
     demo_summary.print_summary(performance.report, performance.tally, folder, kept=kept)
     if kept:
         console = staying.urls["console"] if staying else None

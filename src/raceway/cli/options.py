@@ -219,9 +219,9 @@ class OverConsole(OverBus):
         wait_s = self.timeout or timeout_s
         return bus.call_console(self.address, path, method, self.credential, document, timeout_s=wait_s, **more)
 
-    def list_all(self, path: str, name: str) -> Iterator[dict[str, Any]]:
+    def list_all(self, path: str, name: str, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield the rows of all pages of a list, as `bus.list_all` does."""
-        return bus.list_all(self.address, path, name, self.credential, self.timeout or bus.CONSOLE_S)
+        return bus.list_all(self.address, path, name, self.credential, self.timeout or bus.CONSOLE_S, **query)
 
 
 class Commands(typer.Typer):

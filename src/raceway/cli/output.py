@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
+from raceway.cli import tables
 from raceway.errors import (
     ConfigError,
     ConnectionLostError,
@@ -31,9 +32,6 @@ from raceway.model.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-
-# Width of tables in a pipe, which has none: wide enough that no cell is cut.
-PIPE_WIDTH = 240
 
 
 class ExitCode(enum.IntEnum):
@@ -139,29 +137,21 @@ def console(stream: TextIO | None = None) -> Console:
     from rich.console import Console
 
     stream = stream or sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    return Console(file=stream, width=tables.width_of(stream), markup=False, highlight=False, emoji=False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table on standard output; cells are escaped.
+    """Print a table on standard output, laid out as `tables` does; cells are escaped.
 
     A heading may begin with its alignment, `>` for right or `<` for left. If all headings are empty there is none.
     """
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
-    for name in columns:
-        heading = name[1:] if name.startswith(("<", ">")) else name
-        table.add_column(heading, justify="right" if name.startswith(">") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(_cell(value))) for value in row))
     screen = console()
     if title:
         screen.print(Text(title, style="bold"))
-    screen.print(table)
+    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    tables.print_cells(screen, columns, cells, folds=sys.stdout.isatty())
 
 
 def print_rows(title: str, rows: Iterable[Any], columns: Mapping[str, Any]) -> None:
@@ -222,6 +212,12 @@ def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
 def misuse(text: str) -> NoReturn:
     """Print an error about the options and end the command."""
     fail(text, ExitCode.USAGE)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is lost, unless `yes`. Ends the command if the answer is no."""
+    if not yes:
+        typer.confirm(printable(question), abort=True, err=True)
 
 
 def text_of(error: RacewayError) -> str:

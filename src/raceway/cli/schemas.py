@@ -171,8 +171,7 @@ def delete(
     A second delete with --permanent removes its definition, and its number may be used again.
     """
     for_good = " permanently" if permanent else ""
-    if not yes:
-        typer.confirm(f"Delete version {version} of {printable(subject)}{for_good}?", abort=True, err=True)
+    output.confirm(f"Delete version {version} of {subject}{for_good}?", yes=yes)
     found = _ask(cli, f"{_path(subject)}/versions/{version}", "DELETE", permanent=permanent)
     cli.tell(found, f"version {version} of {subject} is deleted{for_good}")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -63,10 +66,23 @@ def serve(
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
 
-    Prints `ready` on standard output when it accepts connections on all ports; logs go to standard error. A stop
-    refuses new work, finishes open requests and ends with status 0.
+    Prints `ready` on standard output when it accepts connections on all ports, and on a terminal the URL of the console
+    and what to try next; logs go to standard error. A stop refuses new work, finishes open requests and ends with
+    status 0.
     """
-    run(bus.load({"journal.durability": durability}))
+    settings = bus.load({"journal.durability": durability})
+    run(settings, beside=partial(_welcomed, f" --data {bus.data}" if bus.data else ""))
+
+
+@asynccontextmanager
+async def _welcomed(folder: str, urls: dict[str, str]) -> AsyncIterator[None]:
+    """Say on a terminal where the console is and what to try next. A service manager reads `ready` alone."""
+    if sys.stdout.isatty():
+        print(f"the console is at {urls['console']}/")
+        print("try this in other terminals:")
+        print(f"  raceway sub 'hello.#'{folder}")
+        print(f"  raceway pub hello.world '{{\"n\": 1}}'{folder}", flush=True)
+    yield
 
 
 def up(

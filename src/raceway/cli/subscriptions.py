@@ -21,7 +21,9 @@ FAILURES = (
     "poison", "dead_letter_topic",
 )  # fmt: skip
 
-subscription_app = options.Commands("subscription", "Durable subscriptions: create, list, set failure policies.")
+subscription_app = options.Commands(
+    "subscription", "Durable subscriptions: list, describe, create, delete, move, set failure policies."
+)
 
 Topic = Annotated[str, "Topic; of a Danube namespace as /NAMESPACE/TOPIC."]
 Name = Annotated[str, "Name of the subscription."]
@@ -64,6 +66,52 @@ def list_subscriptions(
     cli.show([row for row in every if topic in (None, row["topic"])], columns, "Subscriptions")
 
 
+@subscription_app.command()
+def describe(cli: options.OverConsole, topic: Topic, name: Name) -> None:
+    """Describe a subscription: position, lag, consumers, and how it delivers."""
+    found = cli.ask(f"{PATH}/one", query={"topic": topic, "name": name})
+    if cli.prints_json(found):
+        return
+    for part in found["parts"]:
+        title = f"Subscription {printable(part['name'])} of {printable(part['topic'])}"
+        output.print_table(title, ["", ""], _facts(part))
+    _print_policy(found["policy"])
+
+
+def _facts(part: dict[str, Any]) -> list[tuple[str, Any]]:
+    blocked = part["blocked_at"]
+    return [
+        ("type", part["type"]),
+        ("position", part["cursor"]),
+        ("lag", part["lag"]),
+        ("in flight", f"{part['in_flight']:,} of {part['in_flight_limit']:,}"),
+        ("to repeat", part["waiting"]),
+        ("delivered, redelivered", f"{part['delivered']:,}, {part['redelivered']:,}"),
+        ("dropped, dead letters", f"{part['dropped']:,}, {part['dead_letters']:,}"),
+        ("consumers", ", ".join(part["consumers"]) or "none"),
+        ("state", "delivers" if blocked is None else f"blocked at offset {blocked} {part['blocked_by']}".strip()),
+    ]
+
+
+@subscription_app.command()
+def delete(cli: options.OverConsole, topic: Topic, name: Name, yes: options.Yes = False) -> None:
+    """Delete a subscription that has no live consumers, with its position. Messages stay in the journal."""
+    output.confirm(f"Delete the subscription {name} of {topic} with its position?", yes=yes)
+    done = cli.ask(PATH, "DELETE", query={"topic": topic, "name": name})
+    cli.tell(done, f"the subscription {name} of {done['topic']} is deleted")
+
+
+@subscription_app.command()
+def seek(
+    cli: options.OverConsole,
+    topic: Topic,
+    name: Name,
+    to: Annotated[str, "Position: first, last, an offset (of partitions one each, separated by commas), or a time."],
+) -> None:
+    """Move a subscription to another position of its topic: back to deliver messages again, forward to skip some."""
+    _move(cli, topic, name, to)
+
+
 def replay(
     cli: options.OverConsole,
     topic: Topic,
@@ -71,10 +119,14 @@ def replay(
         str | None, "Danube subscription of the topic. Default: its zbus queue.", {"metavar": "[SUBSCRIPTION]"}
     ] = None,
     begin: Annotated[
-        str, "--from PLACE", "`first`, `end`, or an offset; for partitions one each, separated by commas."
+        str, "--from PLACE", "`first`, `end`, a time, or an offset; for partitions one each, separated by commas."
     ] = "first",
 ) -> None:
     """Deliver messages of a topic again: move its subscription or queue to another position."""
+    _move(cli, topic, subscription, begin)
+
+
+def _move(cli: options.OverConsole, topic: str, subscription: str | None, begin: str) -> None:
     found = cli.ask("/api/replay", "POST", {"topic": topic, "subscription": subscription, "from": begin})
     if cli.prints_json(found):
         return

@@ -179,10 +179,10 @@ def differences(report: Report, tally: Tally) -> list[str]:
     delivered = {(row["from"], wire): row["published"] for row in report.cells for wire in WIRES}
     known = ((wire, count) for (wire, _), count in tally.refused.items())
     told = [
-        _difference("publishes", tally.published, published),
-        _difference("questions", tally.asked, asked),
-        _difference("refusals", _by_wire(known), _by_wire((row["wire"], row["count"]) for row in report.rejected)),
-        _difference("deliveries", tally.delivered, delivered),
+        difference("publishes", tally.published, published),
+        difference("questions", tally.asked, asked),
+        difference("refusals", _by_wire(known), _by_wire((row["wire"], row["count"]) for row in report.rejected)),
+        difference("deliveries", tally.delivered, delivered),
     ]
     return [sentence for sentence in told if sentence]
 
@@ -195,9 +195,10 @@ def _by_wire(counts: Iterable[tuple[str, int]]) -> Counter[tuple[str, ...]]:
     return found
 
 
-def _difference(what: str, known: Any, stored: Any) -> str:
+def difference(what: str, known: Any, stored: Any, place: str = "the tables") -> str:
+    """Return a sentence about two counters that are not equal; empty if they are."""
     wrong = sorted(key for key in known.keys() | stored.keys() if known.get(key, 0) != stored.get(key, 0))
     if not wrong:
         return ""
-    said = (f"{' '.join(key)}: {known.get(key, 0)} by the clients, {stored.get(key, 0)} by the tables" for key in wrong)
+    said = (f"{' '.join(key)}: {known.get(key, 0)} by the clients, {stored.get(key, 0)} by {place}" for key in wrong)
     return f"{what} differ: {'; '.join(said)}"

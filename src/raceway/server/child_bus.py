@@ -31,10 +31,12 @@ class ChildBus:
 
 
 @contextmanager
-def child_bus(folder: Path) -> Iterator[ChildBus]:
-    """Run a bus on this folder with default settings during the context. Raises UnavailableError if it fails to start
-    or stop."""
-    command = tethered.command("serve", "--data", str(folder), "--port-base", str(free_port_base()))
+def child_bus(folder: Path, port_base: int | None = None) -> Iterator[ChildBus]:
+    """Run a bus on this folder with default settings during the context, on free ports or from `port_base` on.
+
+    Raises UnavailableError if it fails to start or stop.
+    """
+    command = tethered.command("serve", "--data", str(folder), "--port-base", str(port_base or free_port_base()))
     command += ["--log-level", "warning"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
     with tempfile.TemporaryFile() as log:

@@ -113,6 +113,16 @@ def test_purge_drops_what_waits_when_it_is_meant(server: Server, zbus: sync.Sync
         assert consumer.get(10).text == "after"  # type: ignore[union-attr]
 
 
+def test_a_queue_is_deleted_when_it_is_meant(server: Server, zbus: sync.SyncZbusClient, queue: str) -> None:
+    zbus.publish(queue, "a")
+    assert on_folder(server, "queue", "delete", queue, stdin="n\n").exit_code == 1
+    assert waiting(server, queue) == 1
+    done = on_folder(server, "queue", "delete", queue, stdin="y\n")
+    assert done.stderr.endswith(f"the queue {queue} is deleted\n")
+    with pytest.raises(RemoteError, match="Not Found"):
+        on_folder(server, "queue", "peek", queue)
+
+
 def test_a_token_is_wanted_for_what_waits(server: Server) -> None:
     on_folder(server, "queue", "create", "vault", "--queue-token", "open")
     url = url_of(server)
@@ -141,7 +151,7 @@ def test_an_admin_token_is_wanted_where_one_is_set() -> None:
 
 
 def test_a_queue_that_does_not_exist_is_an_error(server: Server) -> None:
-    for command in (["peek", "nosuch"], ["purge", "nosuch", "--yes"]):
+    for command in (["peek", "nosuch"], ["purge", "nosuch", "--yes"], ["delete", "nosuch", "--yes"]):
         with pytest.raises(RemoteError) as refused:
             on_folder(server, "queue", *command)
         assert (refused.value.reported, refused.value.text) == ("404", "MQ(nosuch) Not Found")

@@ -1,6 +1,6 @@
 """Commands over zbus, `raceway queue …` for the queues of a bus, and `raceway track`.
 
-Creating and listing use this wire; peeking and purging use the console port, because the wire has neither.
+Creating and listing use this wire, the other commands of queues the console port, because the wire has none of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
-import typer
-
 from raceway.cli import options, output, serve
 from raceway.cli.talk import Sending, Show, ShownMessage, Talk, Wanted
-from raceway.model.text import printable, shortened
+from raceway.model.text import shortened
 
 
 class ZbusTalk(Talk):
@@ -60,7 +58,7 @@ def track(
     serve.run(tracker.load(flags), only="tracker")
 
 
-queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge.")
+queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge, delete.")
 
 Name = Annotated[str, "Name of the queue."]
 
@@ -135,11 +133,17 @@ def peek(
 @queue_app.command()
 def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
     """Drop all waiting messages of a queue. The journal keeps them; consumers will not get them."""
-    if not yes:
-        typer.confirm(f"Drop everything that waits in {printable(name)}?", abort=True, err=True)
+    output.confirm(f"Drop everything that waits in {name}?", yes=yes)
     purged = cli.ask(_messages_path(name), "DELETE")["purged"]
     text = f"dropped {purged:,} message{'s' if purged != 1 else ''} from {name}"
     cli.tell({"queue": name, "purged": purged}, text)
+
+
+@queue_app.command()
+def delete(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
+    """Delete a queue that has no consumers, with its position. Its messages stay in the journal."""
+    output.confirm(f"Delete the queue {name}?", yes=yes)
+    cli.tell(cli.ask("/api/queues", "DELETE", query={"name": name}), f"the queue {name} is deleted")
 
 
 def _ask(cli: options.TimedWire, call: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -281,7 +281,8 @@ async def _until(call: Callable[[], Awaitable[object]]) -> None:
     """Repeat a publish that a lost connection has swallowed, or that came while the bus was stopping."""
     while True:
         try:
-            return await call()
+            await call()
+            return
         except ConnectionLostError:
             await asyncio.sleep(0)
         except RemoteError as error:
