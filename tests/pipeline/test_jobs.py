@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from raceway.journal.identity import maybe_read_identity, new_identity, write_id
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.catalogue import segment_path
 from raceway.model.progress import PipelineProgress
-from raceway.pipeline import progress, resetting
+from raceway.pipeline import jobs, progress, resetting
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order, check_version
 from raceway.pipeline.lake import ParquetLake
@@ -70,6 +72,29 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert progress.maybe_read(Folders(rig.folder).progress) == told[-1]
         assert told[-1].rows == 500
         assert run(spark, rig.folder).batches == 0
+
+
+def test_a_batch_and_its_follower_tell_the_progress_one_at_a_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both write the same file by way of the same temporary one."""
+    monkeypatch.setattr(jobs, "_PROGRESS_S", 0)
+    monkeypatch.setattr(jobs, "_LOOK_S", 0.01)
+    telling, threads, overlaps = threading.Lock(), set[int](), 0
+
+    def told(_: PipelineProgress) -> None:
+        nonlocal overlaps
+        threads.add(threading.get_ident())
+        if telling.acquire(blocking=False):
+            time.sleep(0.05)  # time for the other thread to come
+            telling.release()
+        else:
+            overlaps += 1
+
+    with journal(tmp_path / "data", 300) as rig:
+        Job(ParquetLake(spark, Folders(rig.folder)), order(max_records=50), told).run()
+        assert held(rig.folder) == expected_positions(rig.folder)
+    assert (len(threads), overlaps) == (2, 0)
 
 
 def test_a_run_that_is_far_behind_computes_after_several_batches(

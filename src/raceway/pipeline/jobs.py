@@ -77,6 +77,7 @@ class Job:
     ) -> None:
         self.lake, self.order, self._told, self._stepped = lake, order, told, stepped
         self.stopping = threading.Event()
+        self._telling = threading.Lock()  # the thread of a batch and the one that follows it both tell the progress
         self.progress = PipelineProgress(
             pid=0, state="starting", format=order.settings.format, started_us=progress.now_us()
         )
@@ -235,14 +236,15 @@ class Job:
     # ---- what others see --------------------------------------------------------------------------------------------
 
     def _tell(self, state: State) -> None:
-        told = self.progress
-        told.state = state
-        told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
-        told.position = max(self.lake.end(), told.last_batch.last + 1 if told.last_batch else 0)
-        told.tables = table_progress(self.lake)
-        told.lost_rows = lost_rows(self.lake)
-        progress.write(told, self.lake.folders.progress)
-        self._told(told)
+        with self._telling:
+            told = self.progress
+            told.state = state
+            told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
+            told.position = max(self.lake.end(), told.last_batch.last + 1 if told.last_batch else 0)
+            told.tables = table_progress(self.lake)
+            told.lost_rows = lost_rows(self.lake)
+            progress.write(told, self.lake.folders.progress)
+            self._told(told)
 
     def _explained(self, error: Exception) -> RacewayError:
         """The RacewayError that caused a failure, otherwise a PipelineError with the first line of Spark's."""
