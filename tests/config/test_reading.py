@@ -148,6 +148,7 @@ def test_defaults_pass_their_own_checks() -> None:
 def test_secrets_are_known() -> None:
     assert {key for key, setting in reading.describe(wires.sections()).items() if setting.is_secret} == {
         "security.admin_token", "security.token_secret", "listen.zbus.tracker_token", "telemetry.headers",
+        "storage.access_key", "storage.secret_key", "storage.session_token",
     }  # fmt: skip
 
 
@@ -202,6 +203,18 @@ def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
     assert load(flags={"security.enabled": True, "security.token_secret": "x" * 32}).config.security.enabled
     shown = config.effective(load(flags={"security.token_secret": "x" * 32}).config, wires.sections())
     assert shown["security.token_secret"] == reading.HIDDEN
+
+
+def test_the_keys_of_an_object_store_are_secrets_and_come_together() -> None:
+    keys: dict[str, object] = {"storage.access_key": "who", "storage.secret_key": "s3cret"}
+    shown = config.effective(load(flags=keys).config, wires.sections())
+    assert shown["storage.access_key"] == shown["storage.secret_key"] == reading.HIDDEN
+    with pytest.raises(ConfigError, match=r"storage\.secret_key: set both"):
+        load(flags={"storage.access_key": "who"})
+    with pytest.raises(ConfigError, match=r"storage\.access_key: set both"):
+        load(flags={"storage.secret_key": "s3cret"})
+    with pytest.raises(ConfigError, match=r"storage\.endpoint: must begin with http"):
+        load(flags={"storage.endpoint": "10.0.0.9:9000"})
 
 
 def test_the_address_told_to_danube_clients_has_no_scheme() -> None:

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from raceway.errors import PipelineError
+from raceway.errors import ConfigError, PipelineError
+from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake
 from raceway.pipeline.query import open_tables
 from raceway.wires.captures.columns import TIMESTAMP, ddl, schema_of
 from tests.pipeline.lakes import append
-from tests.pipeline.rows import message
+from tests.pipeline.rows import bronze, message
 
 
 def test_tables_are_asked_by_their_names(any_lake: Lake) -> None:
@@ -28,6 +30,31 @@ def test_tables_are_asked_by_their_names(any_lake: Lake) -> None:
     ]
     with pytest.raises(PipelineError, match="nothing"):
         tables.select("SELECT nothing FROM bronze.messages")
+
+
+def test_delta_tables_are_asked_without_spark_also_as_they_were(tmp_path: Path) -> None:
+    lake = DeltaLake(None, Folders(tmp_path))
+    key = pa.field("range", pa.string())
+    for first in (0, 10):
+        rows = bronze(message(n, attributes={"n": str(n)}) for n in range(first, first + 10))
+        rows = rows.append_column(key, pa.repeat(pa.scalar("some"), 10))
+        write_deltalake(lake.storage.url("bronze.messages"), rows, mode="append", partition_by=["range"])
+    counted = "SELECT count(*) FROM bronze.messages"
+    assert open_tables(lake).number(f"{counted} WHERE attributes['n'] >= '15' AND range = 'some'") == 13, "as text"
+    assert open_tables(lake).number("SELECT count(*) FROM gold.traces") == 0
+    assert open_tables(lake, 0).number(counted) == 10
+    with pytest.raises(PipelineError, match=r"^bronze\.messages: .*7"):
+        open_tables(lake, 7).number(counted)
+    assert open_tables(lake, 7).number("SELECT 1") == 1, "it is not asked for"
+    assert lake.arrow("bronze.messages", "some", ["sequence"]).num_rows == 20
+    assert lake.arrow("bronze.messages", "other", ["sequence"]).num_rows == 0
+    lake.remove("bronze.messages")
+    assert open_tables(DeltaLake(None, Folders(tmp_path))).number(counted) == 0
+
+
+def test_plain_parquet_has_no_earlier_versions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--at: only tables in the format delta"):
+        open_tables(ParquetLake(None, Folders(tmp_path)), 0)
 
 
 def test_empty_tables_have_their_columns(tmp_path: Path) -> None:

@@ -270,7 +270,8 @@ def compact(
     chosen = cli.choose()
     from raceway.pipeline import compaction
 
-    lake = chosen.files()
+    # Files of Delta tables are written by Spark only.
+    lake = chosen.lake() if chosen.settings.format == "delta" else chosen.files()
     check_tables(chosen)
     with FolderLock(chosen.folders.root):
         compaction.finish(lake)
@@ -283,13 +284,17 @@ def query(
     cli: OnTables,
     sql: Annotated[str, "SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1"],
     limit: Annotated[int, "--limit", "Maximum number of rows; 0 shows all.", {"min": 0}] = QUERY_ROWS,
+    at: Annotated[
+        str | None, "--at WHEN", "Tables in the format delta as they were: a version, or a time (UTC)."
+    ] = None,
 ) -> None:
     """Query the tables with SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
     chosen = cli.choose()
     from raceway.pipeline.query import open_tables
+    from raceway.pipeline.snapshot import parse_at
 
     check_tables(chosen)
-    result = open_tables(chosen.files()).select(sql)
+    result = open_tables(chosen.files(), parse_at(at) if at else None).select(sql)
     shown = result.slice(0, limit) if limit and not cli.as_json else result
     columns = {
         (">" if str(field.type).startswith(("int", "uint", "double", "decimal")) else "<") + field.name: partial(

@@ -26,12 +26,12 @@ class Chosen(NamedTuple):
     config: config.Config
 
     def files(self) -> Lake:
-        """Open the tables without Spark, unless their format needs it."""
-        return open_files(self.folders, self.settings, self.extra)
+        """Open the tables without Spark."""
+        return open_files(self.folders, self.settings, self.extra, self.config.storage)
 
     def lake(self) -> Lake:
         """Open the tables with a new Spark session."""
-        return open_lake(self.folders, self.settings, self.extra)
+        return open_lake(self.folders, self.settings, self.extra, storage=self.config.storage)
 
 
 class OnTables(options.WithSettings):
@@ -40,7 +40,7 @@ class OnTables(options.WithSettings):
     form: Annotated[str | None, "--format FORMAT", "Format of the tables: parquet or delta."] = None
     tables: Annotated[str | None, "--tables PATH", "Location of the tables. Default: in the data folder."] = None
     conf: Annotated[
-        list[str] | None, "--conf KEY=VALUE", "Spark property; for object stores: spark.hadoop.fs.… May be repeated."
+        list[str] | None, "--conf KEY=VALUE", "Spark property, for example spark.executor.memory=4g. May be repeated."
     ] = None
 
     def choose(self, **flags: object) -> Chosen:

@@ -252,6 +252,12 @@ def _check_together(config: Config, origins: Mapping[str, str], sections: Sectio
         refuse("listen.port_base", f"must be at most {highest}: {PORTS_IN_A_ROW} ports in a row are used")
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
         refuse("security.token_secret", f"must have {SECRET_BYTES} bytes or more when security is on")
+    storage = config.storage
+    if bool(storage.access_key) != bool(storage.secret_key):
+        key = "storage.secret_key" if storage.access_key else "storage.access_key"
+        refuse(key, "set both storage.access_key and storage.secret_key, or neither")
+    if storage.endpoint and not storage.endpoint.startswith(("http://", "https://")):
+        refuse("storage.endpoint", "must begin with http:// or https://")
     for prefix, kind in sections.items():
         if fault := _above(config, prefix).of(kind).maybe_fault():
             refuse(f"{prefix}.{fault[0]}", fault[1])

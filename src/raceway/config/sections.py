@@ -14,7 +14,8 @@ from msgspec import Meta
 __all__ = [
     "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial", "FailureDefaults",
     "GrpcWire", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port", "Positive",
-    "Retention", "SchemaSettings", "Section", "SecuritySettings", "Subscriptions", "Telemetry", "TopicLimits",
+    "Retention", "SchemaSettings", "Section", "SecuritySettings", "StorageSettings", "Subscriptions", "Telemetry",
+    "TopicLimits",
 ]  # fmt: skip
 
 KIB, MIB = 1024, 1024 * 1024
@@ -414,7 +415,7 @@ class PipelineSettings(Section, frozen=True):
     format: Literal["parquet", "delta"] = "parquet"
     """Format of tables; `delta` also works on object stores."""
     tables: str = ""
-    """Folder or URL of the tables; empty: the data folder. `delta` allows s3a:// and others."""
+    """Folder or URL of the tables; empty: the data folder. `delta` allows s3:// and others."""
     trigger_s: Interval = 5.0
     """Interval at which a running pipeline reads new rows."""
     max_records: Positive = 1_048_576
@@ -431,6 +432,22 @@ class PipelineSettings(Section, frozen=True):
     """Number of small parts at which a run merges them, in bronze tables. 0: never."""
 
 
+class StorageSettings(Section, frozen=True):
+    """The object store of `pipeline.tables`, if that is an s3:// URL. Said once, for Spark and for every reader of the
+    tables; what is empty here comes from the usual AWS variables or the machine's role."""
+
+    endpoint: str = ""
+    """URL of the server, for example http://10.0.0.9:9000; empty: AWS (`AWS_ENDPOINT_URL`)."""
+    region: str = ""
+    """Region of the bucket (`AWS_REGION`); empty: us-east-1."""
+    access_key: Annotated[str, SECRET] = ""
+    """Access key (`AWS_ACCESS_KEY_ID`)."""
+    secret_key: Annotated[str, SECRET] = ""
+    """Its secret (`AWS_SECRET_ACCESS_KEY`)."""
+    session_token: Annotated[str, SECRET] = ""
+    """Token of temporary credentials (`AWS_SESSION_TOKEN`)."""
+
+
 class Config(OpenSection, frozen=True):
     """All settings of the bus."""
 
@@ -442,3 +459,4 @@ class Config(OpenSection, frozen=True):
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
     pipeline: PipelineSettings = PipelineSettings()
+    storage: StorageSettings = StorageSettings()

@@ -2,42 +2,55 @@
 
 Every change is one transaction of one table. An append has the transaction id `raceway:<table>` and the end of its
 range as version: Delta skips a version that is already applied, in addition to the check of the table's end. Parts and
-buckets are values of a partition column, replaced with `replaceWhere`.
+buckets are values of a partition column, replaced with `replaceWhere`. Spark writes; what the driver and the commands
+read, they read without it (`snapshot`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, Written, key_of, maybe_positions
+from raceway.pipeline.snapshot import At, Snapshot, maybe_snapshot
+from raceway.pipeline.storage import Storage, storage_of
 from raceway.pipeline.tables import Derived
+from raceway.wires.captures.columns import schema_of
 
 
 class DeltaLake(Lake):
     """Tables in any location that Spark can write to."""
 
-    def __init__(self, spark: SparkSession, folders: Folders) -> None:
+    def __init__(self, spark: SparkSession | None, folders: Folders, storage: Storage | None = None) -> None:
         super().__init__(spark, folders)
+        self.storage = storage or storage_of(folders.tables)
         self._parts: dict[str, list[str]] = {}
 
+    def maybe_snapshot(self, table: str, at: At | None = None) -> Snapshot | None:
+        """A version of a table; None if it has no first transaction: a killed one leaves only folders."""
+        return maybe_snapshot(self.storage, table, at)
+
     def exists(self, table: str) -> bool:
-        """Whether the table has a first transaction; a killed one leaves only folders."""
-        commits, files = self._path(f"{self.folders.table(table)}/_delta_log/*.json")
-        return bool(len(files.globStatus(commits) or []))
+        return self.maybe_snapshot(table) is not None
 
     def parts(self, table: str) -> list[str]:
         if table not in self._parts:
-            key = key_of(table)
-            found = self._load(table).select(key).distinct().collect() if self.exists(table) else []
-            self._parts[table] = sorted(row[0] for row in found)
+            found = self.maybe_snapshot(table)
+            self._parts[table] = found.partitions(key_of(table)) if found else []
         return self._parts[table]
+
+    def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
+        found = self.maybe_snapshot(table)
+        if found is None:
+            return schema_of(registry.columns(table)).empty_table().select(list(columns))
+        return found.dataset().to_table(columns=list(columns), filter=pc.field(key_of(table)) == part)
 
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         key = key_of(table)
@@ -52,7 +65,7 @@ class DeltaLake(Lake):
         writer = rows.write.format("delta").mode("append").partitionBy(key)
         if positions is not None:
             writer = writer.option("txnAppId", f"raceway:{table}").option("txnVersion", str(positions[1]))
-        writer.save(self.folders.table(table))
+        writer.save(self.storage.hadoop_url(table))
         self._parts.pop(table, None)
         for file in files:
             file.unlink(missing_ok=True)
@@ -82,19 +95,13 @@ class DeltaLake(Lake):
         if self.exists(table):
             names = ", ".join(f"'{part}'" for part in parts)
             writer = writer.mode("overwrite").option("replaceWhere", f"{key} IN ({names})")
-        writer.save(self.folders.table(table))
+        writer.save(self.storage.hadoop_url(table))
         self._parts.pop(table, None)
 
     def remove(self, table: str) -> None:
-        path, files = self._path(self.folders.table(table))
-        files.delete(path, True)
+        if self.exists(table):
+            self.storage.filesystem().delete_dir(self.storage.path(table))
         self._parts.pop(table, None)
 
     def _load(self, table: str) -> DataFrame:
-        return self.spark.read.format("delta").load(self.folders.table(table))
-
-    def _path(self, path: str) -> tuple[Any, Any]:
-        """A path and its file system as JVM objects: only Spark has access to an object store."""
-        assert self.spark._jvm is not None
-        found = self.spark._jvm.org.apache.hadoop.fs.Path(path)
-        return found, found.getFileSystem(self.spark._jsc.hadoopConfiguration())
+        return self.spark.read.format("delta").load(self.storage.hadoop_url(table))

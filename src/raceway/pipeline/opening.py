@@ -10,33 +10,48 @@ from raceway.errors import ConfigError
 from raceway.journal.files import Files, write_file
 from raceway.pipeline.folders import Folders, maybe_kept_format
 from raceway.pipeline.spark import check_installed, session
+from raceway.pipeline.storage import Storage, storage_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from raceway.pipeline.lake import Lake
 
 
 def open_lake(
-    folders: Folders, settings: config.PipelineSettings, extra: Mapping[str, str] | None = None, *, quick: bool = False
+    folders: Folders,
+    settings: config.PipelineSettings,
+    extra: Mapping[str, str] | None = None,
+    *,
+    quick: bool = False,
+    storage: config.StorageSettings | None = None,
 ) -> Lake:
     """Open the tables with a new Spark session; a `quick` one starts faster and computes slower."""
+    place = storage_of(folders.tables, storage, extra)
+    chosen = place.hadoop_options() | dict(extra or {})
+    check_format(folders, settings)
+    delta = settings.format == "delta"
+    spark = session(folders, master=settings.master, memory=settings.memory, delta=delta, quick=quick, extra=chosen)
+    return _opened(spark, folders, settings, place)
+
+
+def open_files(
+    folders: Folders,
+    settings: config.PipelineSettings,
+    extra: Mapping[str, str] | None = None,
+    storage: config.StorageSettings | None = None,
+) -> Lake:
+    """Open the tables without Spark: to read them, or to remove them."""
+    check_installed()
+    check_format(folders, settings)
+    return _opened(None, folders, settings, storage_of(folders.tables, storage, extra))
+
+
+def _opened(spark: SparkSession | None, folders: Folders, settings: config.PipelineSettings, storage: Storage) -> Lake:
     from raceway.pipeline.delta_lake import DeltaLake
     from raceway.pipeline.lake import ParquetLake
 
-    check_format(folders, settings)
-    delta = settings.format == "delta"
-    spark = session(folders, master=settings.master, memory=settings.memory, delta=delta, quick=quick, extra=extra)
-    return DeltaLake(spark, folders) if delta else ParquetLake(spark, folders)
-
-
-def open_files(folders: Folders, settings: config.PipelineSettings, extra: Mapping[str, str] | None = None) -> Lake:
-    """Open the tables read-only, without Spark if their format allows it."""
-    check_installed()
-    if settings.format == "delta":
-        return open_lake(folders, settings, extra)
-    from raceway.pipeline.lake import ParquetLake
-
-    check_format(folders, settings)
-    return ParquetLake(None, folders)
+    return DeltaLake(spark, folders, storage) if settings.format == "delta" else ParquetLake(spark, folders)
 
 
 def keep_format(folders: Folders, form: str) -> None:

@@ -1,13 +1,13 @@
-"""SQL over the tables: with DuckDB for Parquet, which starts at once, and with Spark for Delta."""
+"""SQL over the tables with DuckDB, which starts at once; of Delta tables, over the files of their current version or of
+an older one."""
 
 from __future__ import annotations
 
-import re
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from raceway.errors import PipelineError
+from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline import registry
+from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.lake import Lake, ParquetLake, key_of
 from raceway.wires.captures.columns import schema_of
 
@@ -15,29 +15,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
+    from raceway.pipeline.snapshot import At
 
-class Tables(ABC):
-    """All tables under their names, including empty ones."""
 
-    @abstractmethod
+class Tables:
+    """All tables under their names, including empty ones. Views are created for each query, because parts change."""
+
+    def __init__(self, lake: Lake, at: At | None = None) -> None:
+        self._lake, self._at = lake, at
+
     def select(self, sql: str) -> pa.Table:
         """Run a query. Raises PipelineError with the message of the engine."""
-
-    def number(self, sql: str) -> int:
-        return int(self.select(sql).column(0)[0].as_py())
-
-
-def open_tables(lake: Lake) -> Tables:
-    return DuckTables(lake) if isinstance(lake, ParquetLake) else SparkTables(lake)
-
-
-class DuckTables(Tables):
-    """DuckDB over the Parquet files. Views are created for each query, because parts change."""
-
-    def __init__(self, lake: ParquetLake) -> None:
-        self._lake = lake
-
-    def select(self, sql: str) -> pa.Table:
         import duckdb
 
         with duckdb.connect(":memory:") as connection:
@@ -45,49 +33,44 @@ class DuckTables(Tables):
             connection.execute("CREATE MACRO size(list) AS len(list)")  # Spark's name of the function
             for schema in dict.fromkeys(name.split(".")[0] for name in registry.names()):
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            for name in registry.names():
-                self._create(connection, name)
+            left_out = {name: why for name in registry.names() if (why := self._maybe_left_out(connection, name))}
             try:
-                found = connection.sql(sql)
+                return connection.sql(sql).to_arrow_table()
             except duckdb.Error as error:
-                raise PipelineError(str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
-            return found.to_arrow_table()
+                why = next((why for name, why in left_out.items() if name in sql.lower()), None)
+                raise PipelineError(why or str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
+
+    def number(self, sql: str) -> int:
+        return int(self.select(sql).column(0)[0].as_py())
+
+    def _maybe_left_out(self, connection: DuckDBPyConnection, name: str) -> str | None:
+        """Create a table; return why it could not be, if it had no such version. A query may not need it."""
+        try:
+            self._create(connection, name)
+        except PipelineError as error:
+            if self._at is None:
+                raise
+            return str(error)
+        return None
 
     def _create(self, connection: DuckDBPyConnection, name: str) -> None:
-        key = key_of(name)
-        if not self._lake.parts(name):
-            connection.register("nothing", schema_of(f"{registry.columns(name)}, {key} string").empty_table())
-            connection.execute(f"CREATE TABLE {name} AS FROM nothing")  # names are ours
+        if isinstance(self._lake, DeltaLake):
+            found = self._lake.maybe_snapshot(name, self._at)
+            if found is not None:
+                connection.register(f"files of {name}", found.dataset())
+                connection.execute(f'CREATE VIEW {name} AS FROM "files of {name}"')  # names are ours
+                return
+        elif isinstance(self._lake, ParquetLake) and self._lake.parts(name):
+            path = str(self._lake.path(name)).replace("'", "''")
+            types = f"hive_partitioning = true, hive_types = {{'{key_of(name)}': VARCHAR}}"
+            connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{path}/*/*.parquet', {types})")
             return
-        path = str(self._lake.path(name)).replace("'", "''")
-        types = f"hive_partitioning = true, hive_types = {{'{key}': VARCHAR}}"
-        connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{path}/*/*.parquet', {types})")
+        connection.register("nothing", schema_of(f"{registry.columns(name)}, {key_of(name)} string").empty_table())
+        connection.execute(f"CREATE TABLE {name} AS FROM nothing")
 
 
-class SparkTables(Tables):
-    """Spark SQL over Delta tables."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        for name in registry.names():
-            lake.frame(name).withColumnRenamed("part", key_of(name)).createOrReplaceTempView(_view(name))
-
-    def select(self, sql: str) -> pa.Table:
-        from pyspark.errors import PySparkException
-
-        try:
-            return self._lake.spark.sql(_with_views(sql)).toArrow()
-        except PySparkException as error:
-            raise PipelineError(str(error).splitlines()[0]) from error
-
-
-def _view(name: str) -> str:
-    """Name of the temporary view of a table: temporary views have no schema."""
-    return name.replace(".", "_")
-
-
-def _with_views(sql: str) -> str:
-    """Replace names of tables by names of views, except inside quotes."""
-    names = "|".join(re.escape(name) for name in registry.names())
-    quoted = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
-    return re.sub(rf"{quoted}|\b({names})\b", lambda found: _view(found[1]) if found[1] else found[0], sql)
+def open_tables(lake: Lake, at: At | None = None) -> Tables:
+    """The tables as they are now, or as they were. Raises ConfigError for tables that have no earlier versions."""
+    if at is not None and not isinstance(lake, DeltaLake):
+        raise ConfigError("--at", "only tables in the format delta have earlier versions")
+    return Tables(lake, at)

@@ -18,8 +18,9 @@ import pyarrow.dataset as ds
 
 from raceway.journal.read.reader import Reader
 from raceway.pipeline import registry
+from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.jobs import lost_rows
-from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions
+from raceway.pipeline.lake import Lake, ParquetLake, key_of, maybe_positions
 from raceway.pipeline.query import Tables
 from raceway.pipeline.scan import Gap, PositionSpan
 from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
@@ -152,13 +153,15 @@ def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, i
 def _bronze_positions(lake: Lake, span: PositionSpan) -> Positions:
     found = ((part, maybe_positions(part)) for part in lake.parts(MESSAGES))
     parts = [part for part, at in found if at is not None and at[0] < span.stop and at[1] >= span.start]
-    if not isinstance(lake, ParquetLake):
-        rows = lake.frame(MESSAGES, parts).where(f"sequence >= {span.start} and sequence < {span.stop}")
-        return np.asarray(rows.select("sequence").toArrow().column(0).to_numpy(), np.int64)
-    files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
     wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop)
-    stored = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
-    return np.asarray(stored.to_table(filter=wanted).column("sequence").to_numpy(), np.int64)
+    if isinstance(lake, ParquetLake):
+        files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
+        stored = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
+    elif isinstance(lake, DeltaLake) and (snapshot := lake.maybe_snapshot(MESSAGES)) is not None:
+        stored, wanted = snapshot.dataset(), wanted & pc.field(key_of(MESSAGES)).isin(parts)
+    else:
+        return np.empty(0, np.int64)
+    return np.asarray(stored.to_table(["sequence"], filter=wanted).column("sequence").to_numpy(), np.int64)
 
 
 def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
