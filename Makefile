@@ -58,6 +58,7 @@ test-slow: setup ## Run the slow tests: kills, clusters, conformance suites, sca
 # Those that do not start servers: some two minutes for each Python.
 QUICK_TESTS := tests/model tests/net/codec $(wildcard tests/wires/*/codec) tests/journal tests/broker tests/schema
 
+# uv's cache goes with each environment: its common one would keep another gigabyte of Spark from every run.
 pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that this machine has
 	@for name in python3.12 python3.13; do \
 	  newest=$$(pyenv versions --bare 2>/dev/null | grep "^$${name#python}[.]" | tail -1); \
@@ -66,8 +67,8 @@ pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that thi
 	  echo "The quick tests on $$($$python --version) ..."; \
 	  venv=build/venv-$$name; \
 	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
-	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --require-hashes -r requirements-dev.lock && \
-	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
+	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --require-hashes -r requirements-dev.lock && \
+	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
 	  $$venv/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
 	done
 

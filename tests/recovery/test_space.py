@@ -98,7 +98,7 @@ def test_a_bus_on_a_disk_that_fills_up_keeps_cursors_and_recovers_by_itself(tmp_
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "raceway-test", str(mount)], check=True)
     ballast = mount / "ballast"
     try:
-        with running_server(mount / "data", RACEWAY_JOURNAL__WATCH_S=0.1) as server:
+        with running_server(mount / "data", RACEWAY_JOURNAL__WATCH_S=0.1, RACEWAY_JOURNAL__WARN_USED=0.9) as server:
             with dial_server(server) as client:
                 client.create("q")
                 for number in range(4):

@@ -120,6 +120,7 @@ class Server:
         """Start the process without waiting for it."""
         self._was_ended = False
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+        env["RACEWAY_JOURNAL__WARN_USED"] = "1"  # how full the disk of this machine is has nothing to do with a test
         env.update({name: str(value) for name, value in self.env.items()})
         arguments = ["serve", "--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
