@@ -60,6 +60,22 @@ def test_the_file_of_a_killed_bus_does_not_count(tmp_path: Path, capsys: pytest.
     assert f"raceway serve --data {tmp_path}" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_no_url")
+def test_another_process_with_the_id_of_a_killed_bus_is_not_taken_for_it(tmp_path: Path) -> None:
+    """As in a container, where the bus is process 1, and after it something else is."""
+    with running_server(tmp_path / "data") as server:
+        file = server.data / "raceway.json"
+        written = json.loads(file.read_bytes())
+        assert maybe_running(server.data) is not None
+        file.write_text(json.dumps(written | {"pid": 1}))
+        assert maybe_running(server.data) is None
+        with pytest.raises(typer.Exit) as caught:
+            bus.console_url(None, server.data)
+        assert caught.value.exit_code == ExitCode.UNREACHABLE
+        file.write_text(json.dumps({"pid": server.pid, "urls": written["urls"]}))
+        assert maybe_running(server.data) is not None, "a bus of the former version does not write its start"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}'])
 def test_a_broken_file_is_no_bus(tmp_path: Path, text: str) -> None:
     (tmp_path / "raceway.json").write_text(text)

@@ -6,16 +6,18 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from raceway.cli import bus, doctor
 from raceway.cli.app import app
 from raceway.cli.doctor import Finding
+from raceway.cli.saved_buses import SavedBus, SavedBuses, write_buses
 from raceway.client import sync
 from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
-from raceway.server.running import RUNNING_FILE, maybe_running
+from raceway.server.running import RUNNING_FILE, Running, maybe_running
 from tests.cli.test_certificates import issue
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
@@ -143,6 +145,37 @@ def test_a_bus_is_checked_by_its_address(tmp_path: Path) -> None:
     assert "data folder" not in told
     (readiness,) = [each for each in doctor.examine_remote(url) if each.subject == "readiness"]
     assert readiness.verdict == "bad"
+
+
+@pytest.mark.parametrize("how", ["after", "before", "variable", "context", "in use"])
+def test_a_bus_is_checked_however_it_is_named(data: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    with socket.create_server(("127.0.0.1", free_port_base())) as silent:
+        url = f"raceway://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(data))
+        write_buses(SavedBuses("silent" if how == "in use" else "", {"silent": SavedBus(url)}))
+        if how == "variable":
+            monkeypatch.setenv("RACEWAY_URL", url)
+        before = ["--url", url] if how == "before" else ["--context", "silent"] if how == "context" else []
+        after = ["--url", url] if how == "after" else []
+        result = CliRunner().invoke(app, [*before, "doctor", *after, "--timeout", "0.2", "--json"])
+    assert result.exit_code == 1
+    (readiness,) = [Finding(**row) for row in json.loads(result.stdout) if row["subject"] == "readiness"]
+    assert "0.2 s have passed" in readiness.text
+
+
+def test_the_url_of_a_wire_in_a_variable_does_not_hide_the_folder(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACEWAY_URL", "mb://127.0.0.1:9")
+    result = CliRunner().invoke(app, ["doctor", "--data", str(data), "--json"])
+    assert result.exit_code == 0
+    assert "disk space" in {row["subject"] for row in json.loads(result.stdout)}
+    refused = CliRunner().invoke(app, ["doctor", "--url", "mb://127.0.0.1:9"])
+    assert (refused.exit_code, "names one wire" in refused.stderr) == (2, True)
+
+
+def test_a_process_with_the_id_of_a_killed_bus_is_not_taken_for_it(data: Path) -> None:
+    (data / RUNNING_FILE).write_bytes(msgspec.json.encode(Running(1, {"console": "http://127.0.0.1:9"}, began=0)))
+    (finding,) = find(data, "bus")
+    assert finding == Finding("ok", "bus", f"none runs on {data}")
 
 
 def test_a_bus_that_asks_for_a_token_is_checked_with_it(tmp_path: Path) -> None:

@@ -135,6 +135,12 @@ def test_every_command_is_in_the_table() -> None:
     assert {*ON_A_BUS, *ON_A_FOLDER, *ELSEWHERE} == set(COMMANDS)
 
 
+def test_every_command_that_asks_a_bus_has_a_timeout() -> None:
+    for name, command in COMMANDS.items():
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert ("--url" in known) <= ("--timeout" in known), name
+
+
 def test_with_json_every_line_is_a_document(server: Server) -> None:
     """In one test, because some need what those before have made."""
     for name in (*ON_A_BUS, *ON_A_FOLDER):
@@ -217,7 +223,7 @@ def test_on_60_columns_no_line_is_longer(name: str, server: Server) -> None:
 def test_piped_to_head_nothing_is_complained(name: str, server: Server) -> None:
     command = shlex.join([sys.executable, "-m", "raceway", *words_of(name, server)])
     done = subprocess.run(
-        ["bash", "-c", f"{command} | head -1"], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr

@@ -70,7 +70,21 @@ def test_text_of_the_environment_becomes_what_the_key_wants(name: str, text: str
 
 
 def test_other_variables_with_our_prefix_are_left_alone() -> None:
-    assert load(environment={"RACEWAY_ROUNDS": "5", "RACEWAY_URL": "mb://x"}).config == config.Config()
+    settings = load(environment={"RACEWAY_ROUNDS": "5", "RACEWAY_URL": "mb://x"})
+    assert (settings.config, settings.warnings) == (config.Config(), ())
+
+
+def test_a_variable_that_looks_like_a_setting_is_named() -> None:
+    """Other programs' variables are not ours, nor those that Kubernetes makes for a Service."""
+    of_kubernetes = {
+        "RACEWAY_SERVICE_HOST": "10.0.0.1", "RACEWAY_SERVICE_PORT_MB": "3001", "RACEWAY_PORT": "tcp://10.0.0.1:8600",
+        "RACEWAY_PORT_8600_TCP_ADDR": "10.0.0.1",
+    }  # fmt: skip
+    assert load(environment={"PORT": "1", "RACER_PORT": "2"} | of_kubernetes).warnings == ()
+    assert load(environment={"RACEWAY_PORT": "3001", "RACEWAY_PORT_BASE": "28000"}).warnings == (
+        "RACEWAY_PORT is not a setting and is ignored; use RACEWAY_SECTION__KEY",
+        "RACEWAY_PORT_BASE is not a setting and is ignored; did you mean RACEWAY_LISTEN__PORT_BASE?",
+    )
 
 
 BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neither"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import LockedError
-from raceway.journal.lock import FolderLock
+from raceway.journal.lock import FolderLock, is_alive, maybe_began
 
 HOLD = """
 import sys, pathlib
@@ -77,3 +77,14 @@ def test_a_lock_knows_when_its_file_or_its_folder_is_another_one(tmp_path: Path)
     folder.mkdir()
     assert lock.maybe_lost() == f"the data folder {folder}"
     lock.release()
+
+
+def test_a_process_is_known_by_its_start_as_well_as_by_its_id() -> None:
+    """Process 1 of this machine is not process 1 of the container that wrote its id down."""
+    began = maybe_began(os.getpid())
+    assert began is not None
+    assert is_alive(os.getpid(), began)
+    assert not is_alive(os.getpid(), began + 1)
+    assert is_alive(1)
+    assert not is_alive(1, began)
+    assert maybe_began(0) is None

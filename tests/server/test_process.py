@@ -17,6 +17,7 @@ import pytest
 from raceway import config, wires
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
+from raceway.journal.lock import maybe_began
 from raceway.journal.read.reader import Reader
 from raceway.server import process
 from raceway.server.process import Console, _announced, repeat, urls_of
@@ -209,7 +210,8 @@ def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
     with _announced(journal, urls_of(listen, {"mb": 1})):
         file = tmp_path / "raceway.json"
         assert file.stat().st_mode & 0o777 == 0o600
-        assert json.loads(file.read_bytes()) == {"pid": os.getpid(), "urls": {"mb": "mb://127.0.0.1:1"}}
+        document = {"pid": os.getpid(), "urls": {"mb": "mb://127.0.0.1:1"}, "began": maybe_began(os.getpid())}
+        assert json.loads(file.read_bytes()) == document
     assert list(tmp_path.iterdir()) == []
 
 

@@ -220,19 +220,19 @@ def list_all(
         after = page.get("after")
 
 
-def read_metrics(url: str) -> dict[str, float]:
+def read_metrics(url: str, timeout_s: float = CONSOLE_S) -> dict[str, float]:
     """Metrics of the bus that have no labels. Raises ConnectionLostError."""
-    lines = _call(url, "/metrics")[1].decode().splitlines()
+    lines = _call(url, "/metrics", timeout_s=timeout_s)[1].decode().splitlines()
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs}
 
 
-def blocked_subscriptions(url: str, token: str = "") -> Iterator[str]:
+def blocked_subscriptions(url: str, token: str = "", timeout_s: float = CONSOLE_S) -> Iterator[str]:
     """Yield one sentence per blocked subscription of the bus with this console port.
 
     Raises ConnectionLostError, RemoteError.
     """
-    for row in list_all(url, "/api/subscriptions/named", "subscriptions", token):
+    for row in list_all(url, "/api/subscriptions/named", "subscriptions", token, timeout_s):
         topic, name, offset = row["topic"], row["name"], row["blocked_at"]
         if offset is not None:
             why = f" ({row['blocked_by']})" if row["blocked_by"] else ""

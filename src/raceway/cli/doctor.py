@@ -56,33 +56,40 @@ class ExamineOptions(options.WithSettings, options.OverConsole):
 def doctor(cli: ExamineOptions) -> None:
     """Check the machine, the settings, the data folder, the journal, the ports and the certificate.
 
-    If a bus runs on the folder, its own ports are checked, otherwise those of the settings. With --url that bus is
-    checked over the network instead. Ends with status 1 if a check fails; warnings leave it at 0.
+    If a bus runs on the folder, its own ports are checked, otherwise those of the settings. A bus that is named, by
+    --url, --context, a variable or the context in use, is checked over the network instead. Ends with status 1 if a
+    check fails; warnings leave it at 0.
     """
-    if cli.url is None:
-        findings = list(examine(cli.data, cli.config_file, cli.credential))
+    wait_s = cli.timeout or bus.CONSOLE_S
+    named = cli.named
+    # As for all commands: the URL of a wire does not name a bus, unless it is given by --url, which is refused.
+    if named is None or (named.by != "--url" and bus.maybe_console(named.url) is None):
+        findings = list(examine(cli.data, cli.config_file, cli.credential, wait_s))
     else:
-        findings = list(examine_remote(cli.address, cli.credential))
+        findings = list(examine_remote(cli.address, cli.credential, wait_s))
     cli.show(findings, {"": "verdict", "what": "subject", "finding": "text"})
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 
 
-def examine_remote(url: str, token: str = "") -> Iterator[Finding]:
+def examine_remote(url: str, token: str = "", wait_s: float = bus.CONSOLE_S) -> Iterator[Finding]:
     """Check the bus with this console port, and whether each port that it names accepts connections."""
     yield from _machine()
-    yield from _health(url, token)
+    yield from _health(url, token, wait_s)
     try:
-        answer = bus.call_console(url, "/asyncapi.json", token=token)
+        answer = bus.call_console(url, "/asyncapi.json", token=token, timeout_s=wait_s)
     except ConnectionLostError:
         return  # told by _health
     except RacewayError as error:
         yield Finding("warning", "ports", f"not checked: {error}; name a token with --token")
         return
-    yield from (_reachable(name, server["host"]) for name, server in answer["servers"].items())
+    yield from (_reachable(name, server["host"], wait_s) for name, server in answer["servers"].items())
 
 
-def examine(data: Path | None, config_file: Path | None, token: str = "") -> Iterator[Finding]:
+def examine(
+    data: Path | None, config_file: Path | None, token: str = "", wait_s: float = bus.CONSOLE_S
+) -> Iterator[Finding]:
+    """Check the bus of this data folder, whether it runs or not, and what it needs to run."""
     yield from _machine()
     try:
         settings = config.load(config_file, flags={"journal.folder": data and str(data)}, sections=wires.sections())
@@ -95,7 +102,7 @@ def examine(data: Path | None, config_file: Path | None, token: str = "") -> Ite
     folder = Path(settings.config.journal.folder)
     running = maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
-    yield from _bus(folder, running, token)
+    yield from _bus(folder, running, token, wait_s)
     yield from _journal(folder)
     yield from _wanted_ports(settings.config.listen) if running is None else _open_ports(running)
     yield from _certificate(settings.config.listen)
@@ -148,7 +155,7 @@ def _folder(folder: Path, settings: config.JournalSettings) -> Iterator[Finding]
         yield Finding("ok", "disk space", text)
 
 
-def _bus(folder: Path, running: Running | None, token: str) -> Iterator[Finding]:
+def _bus(folder: Path, running: Running | None, token: str, wait_s: float) -> Iterator[Finding]:
     from raceway.journal.lock import NAME, maybe_holder
 
     holder = maybe_holder(folder) or maybe_holder(folder / NAME)
@@ -157,19 +164,21 @@ def _bus(folder: Path, running: Running | None, token: str) -> Iterator[Finding]
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
-    yield from _health(running.urls["console"], token)
+    yield from _health(running.urls["console"], token, wait_s)
 
 
-def _health(url: str, token: str = "") -> Iterator[Finding]:
+def _health(url: str, token: str, wait_s: float) -> Iterator[Finding]:
     """Check what the bus with this console port says of itself."""
     try:
-        answer = bus.call_console(url, "/readyz", token=token)
+        answer = bus.call_console(url, "/readyz", token=token, timeout_s=wait_s)
         text = f"{answer['status']} {answer['reason']}".strip()
         yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", text)
         for warning in answer.get("warnings", ()):
             yield Finding("warning", "readiness", warning)
-        yield from _figures(bus.read_metrics(url))
-        yield from (Finding("bad", "subscription", sentence) for sentence in bus.blocked_subscriptions(url, token))
+        yield from _figures(bus.read_metrics(url, wait_s))
+        yield from (
+            Finding("bad", "subscription", sentence) for sentence in bus.blocked_subscriptions(url, token, wait_s)
+        )
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
     except RemoteError as error:
@@ -237,13 +246,13 @@ def _open_ports(running: Running) -> Iterator[Finding]:
             yield Finding("bad", f"port {port}", f"{door} of the bus, but held by {holder or 'no process'}")
 
 
-def _reachable(door: str, address: str) -> Finding:
+def _reachable(door: str, address: str, wait_s: float) -> Finding:
     """Check that a port accepts a connection from here."""
     import socket
 
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), bus.CONSOLE_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), wait_s).close()
     except OSError as error:
         return Finding("bad", f"port {port}", f"{door} at {address} does not accept connections: {error}")
     return Finding("ok", f"port {port}", f"{door} at {address} accepts connections")

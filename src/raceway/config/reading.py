@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,8 +22,12 @@ from raceway.errors import ConfigError
 
 PREFIX = "RACEWAY_"
 FILE_VARIABLE = "RACEWAY_CONFIG"
-# Variables that are not settings: the file, and those of the project's own tests and benchmarks.
-NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_CONTEXT", "RACEWAY_ROUNDS", "RACEWAY_URL"}
+# Variables that are not settings: those of commands and of the project's own tests.
+NOT_SETTINGS = {
+    FILE_VARIABLE, "RACEWAY_CONTEXT", "RACEWAY_PICTURES", "RACEWAY_ROUNDS", "RACEWAY_SEED", "RACEWAY_URL",
+}  # fmt: skip
+# Those that Kubernetes makes for a Service whose name begins with `raceway`.
+OF_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 
 # Old name of a setting to its present one. The old one is still read, with a warning.
 RENAMED = {"listen.zbus.admin_token": "security.admin_token"}
@@ -79,6 +84,7 @@ def load(
     sources = [_from_file(Path(file), known)] if file else []
     given = {key: (value, "flag") for key, value in (flags or {}).items() if value is not None}
     sources += [_from_environment(environment, known), given]
+    warnings.extend(_unread_variables(environment, known))
     for source in sources:
         for key, (value, origin) in _under_present_names(source, warnings).items():
             _check_known(key, origin, known)
@@ -185,6 +191,19 @@ def _from_environment(environment: Mapping[str, str], known: Known) -> dict[str,
             key = name[len(PREFIX) :].lower().replace("__", ".")
             found[key] = (_parse_text(key, text, name, known), f"environment {name}")
     return found
+
+
+def _unread_variables(environment: Mapping[str, str], known: Known) -> Iterator[str]:
+    """Yield a warning for each variable that looks like a setting, but has no section."""
+    for name, text in environment.items():
+        rest = name.removeprefix(PREFIX)
+        if rest == name or name in NOT_SETTINGS or "__" in name:
+            continue
+        if OF_KUBERNETES.fullmatch(rest) or text.startswith(("tcp://", "udp://")):
+            continue
+        near = [key for key in known if key.rpartition(".")[2] == rest.lower()]
+        meant = f"did you mean {PREFIX}{near[0].upper().replace('.', '__')}?" if near else f"use {PREFIX}SECTION__KEY"
+        yield f"{name} is not a setting and is ignored; {meant}"
 
 
 def _parse_text(key: str, text: str, origin: str, known: Known) -> Any:

@@ -91,8 +91,13 @@ def maybe_holder(path: Path) -> int | None:
     return None
 
 
-def is_alive(pid: int) -> bool:
-    """Return whether a process with this id runs. The id comes from a file and may be any number."""
+def is_alive(pid: int, began: int | None = None) -> bool:
+    """Return whether a process with this id runs. The id comes from a file and may be any number.
+
+    `began` is its `maybe_began`. After a restart, or in another container, the id may be that of another process.
+    """
+    if began is not None and maybe_began(pid) != began:
+        return False
     try:
         # Signal 0 checks existence and permission and sends nothing.
         os.kill(pid, 0)
@@ -101,3 +106,12 @@ def is_alive(pid: int) -> bool:
     except PermissionError:  # it runs under another user
         pass
     return pid > 0
+
+
+def maybe_began(pid: int) -> int | None:
+    """Return when a process was started, in ticks since the machine was; None if there is none, or no /proc."""
+    try:
+        # The name in parentheses may contain spaces; the start is field 22 (proc_pid_stat(5)).
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None

@@ -26,6 +26,7 @@ from raceway.broker.door import Door
 from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
+from raceway.journal.lock import maybe_began
 from raceway.model.addresses import host_port
 from raceway.net.outgoing.allowed import AllowList
 from raceway.net.sockets import bind
@@ -247,7 +248,7 @@ def _announced(journal: config.JournalSettings, urls: dict[str, str]) -> Iterato
         return
     file = Path(journal.folder) / RUNNING_FILE
     try:
-        _write_private(file, msgspec.json.encode(Running(os.getpid(), urls)))
+        _write_private(file, msgspec.json.encode(Running(os.getpid(), urls, maybe_began(os.getpid()))))
     except OSError as error:  # a full disk must not prevent a start: messages can still be read
         log.warning("raceway.json not written", file=str(file), reason=str(error))
     try:

@@ -11,11 +11,12 @@ from raceway.journal.lock import is_alive
 RUNNING_FILE = "raceway.json"
 
 
-class Running(msgspec.Struct, frozen=True):
-    """Contents of `raceway.json`."""
+class Running(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Contents of `raceway.json`. `began` is the `maybe_began` of the process: its id alone may be another's by now."""
 
     pid: int
     urls: dict[str, str]
+    began: int | None = None
 
 
 def maybe_running(folder: Path) -> Running | None:
@@ -24,4 +25,4 @@ def maybe_running(folder: Path) -> Running | None:
         running = msgspec.json.decode((folder / RUNNING_FILE).read_bytes(), type=Running)
     except (OSError, msgspec.DecodeError):
         return None
-    return running if is_alive(running.pid) else None
+    return running if is_alive(running.pid, running.began) else None
