@@ -127,9 +127,10 @@ def _signature(function: Any) -> str:
     for name, parameter in signature.parameters.items():
         if name == "self":
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(each.startswith("*") for each in shown):
             shown.append("*")
-        star = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        stars = {int(parameter.VAR_KEYWORD): "**", int(parameter.VAR_POSITIONAL): "*"}
+        star = stars.get(int(parameter.kind), "")
         shown_default = getattr(parameter.default, "__name__", None) or repr(parameter.default)
         default = "" if parameter.default is parameter.empty else f" = {shown_default}"
         shown.append(f"{star}{name}: {parameter.annotation}{default}")

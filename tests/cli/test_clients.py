@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from raceway.cli.clients import ClientOptions, payload_fields, read_messages
+from raceway.cli.clients import ClientOptions, read_messages
 from tests.rigs.server import Server, running_server
 
 
@@ -42,8 +42,3 @@ def test_messages_are_arguments_files_or_their_lines(tmp_path: Path) -> None:
     assert list(read_messages("x\ny", None, lines=False)) == [b"x\ny"]
     assert list(read_messages(None, tmp_path / "lines", lines=False)) == [b"a\nb\n"]
     assert list(read_messages(None, tmp_path / "lines", lines=True)) == [b"a", b"b"]
-
-
-def test_a_payload_that_is_not_text_is_base64() -> None:
-    assert payload_fields("ü".encode()) == {"payload": "ü"}
-    assert payload_fields(b"\x00\xff") == {"payload_base64": "AP8="}

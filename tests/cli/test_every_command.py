@@ -135,12 +135,6 @@ def test_every_command_is_in_the_table() -> None:
     assert {*ON_A_BUS, *ON_A_FOLDER, *ELSEWHERE} == set(COMMANDS)
 
 
-def test_every_command_that_asks_a_bus_has_a_timeout() -> None:
-    for name, command in COMMANDS.items():
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert ("--url" in known) <= ("--timeout" in known), name
-
-
 def test_with_json_every_line_is_a_document(server: Server) -> None:
     """In one test, because some need what those before have made."""
     for name in (*ON_A_BUS, *ON_A_FOLDER):

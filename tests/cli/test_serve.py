@@ -83,7 +83,8 @@ def test_a_taken_port_is_refused_by_name(tmp_path: Path) -> None:
     with running_server() as server:
         command = [sys.executable, "-m", "raceway", "serve", "--data", str(tmp_path / "other")]
         command += ["--port-base", str(server.port_base)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        env = os.environ | {"RACEWAY_JOURNAL__WARN_USED": "1"}  # a full disk is told in a line of its own
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=env)
     assert done.returncode == 2
     assert re.search(r"port \d+ on 127.0.0.1 is in use", done.stderr)
     assert done.stderr.count("\n") == 1

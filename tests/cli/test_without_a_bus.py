@@ -24,7 +24,8 @@ ARGUMENTS = {"rejected redrive": ["7"]}
 OVER_BUS = {
     name: command
     for name, command in leaves(get_command(app)).items()
-    if "--url" in {option for parameter in command.params for option in parameter.opts}
+    # `doctor` ends with its findings, whatever it finds.
+    if "--url" in {option for parameter in command.params for option in parameter.opts} and name != "doctor"
 }
 # They end by themselves after `--timeout`, which has another meaning there, or read files of the data folder.
 ENDLESS, ON_FILES = {"sub"}, {"trace"}
@@ -45,15 +46,18 @@ def stranger() -> Iterator[int]:
     """A port whose other side says something that is no protocol of a bus."""
     with socket.create_server(("127.0.0.1", free_port_base())) as listening:
 
-        def answer() -> None:
+        def answer(connection: socket.socket) -> None:
+            with suppress(OSError), closing(connection):
+                connection.recv(1000)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+
+        def accept() -> None:
             with suppress(OSError):
                 while True:
                     connection, _ = listening.accept()
-                    with closing(connection):
-                        connection.recv(1000)
-                        connection.sendall(b"220 mail.example ESMTP\r\n")
+                    threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=accept, daemon=True).start()
         yield listening.getsockname()[1]
 
 
@@ -83,7 +87,7 @@ def test_there_are_commands_to_try() -> None:
     assert {"pub", "sub", "request", "topics", "replay", "queue list", "schema list", "trace"} <= OVER_BUS.keys()
 
 
-@pytest.mark.parametrize("name", OVER_BUS.keys() - ON_FILES)
+@pytest.mark.parametrize("name", sorted(OVER_BUS.keys() - ON_FILES))
 def test_without_a_bus_on_the_folder(name: str, tmp_path: Path) -> None:
     status, said = run(name, "--data", str(tmp_path / "none"))
     assert status == ExitCode.UNREACHABLE
@@ -105,7 +109,7 @@ def test_with_the_port_of_something_else(name: str, stranger: int) -> None:
     assert "not the console port of a bus, which is 8600 by default" in said
 
 
-@pytest.mark.parametrize("name", OVER_BUS.keys() - ENDLESS)
+@pytest.mark.parametrize("name", sorted(OVER_BUS.keys() - ENDLESS))
 def test_with_a_bus_that_does_not_answer(name: str) -> None:
     if not any("--timeout" in parameter.opts for parameter in OVER_BUS[name].params):
         pytest.fail(f"{name} has no --timeout")

@@ -185,7 +185,7 @@ def test_blocking_form_has_every_method(made: type[client.Client]) -> None:
         ("zbus", {"subscribe"}),
         ("zbus+track", {"subscribe"}),
         ("seneca", {"subscribe", "consume", "serve"}),
-        ("http", {"subscribe", "consume", "serve"}),
+        ("http", {"serve"}),
     ],
 )
 def test_methods_that_a_wire_lacks_are_refused(wire: str, missing: set[str]) -> None:

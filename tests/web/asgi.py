@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp
@@ -20,9 +20,16 @@ class Answer(NamedTuple):
 
 
 def ask(
-    app: ASGIApp, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
+    app: ASGIApp,
+    path: str,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    settle: Callable[[], object] = lambda: None,
 ) -> Answer:
-    """What the application answers; `headers` are all there are."""
+    """What the application answers; `headers` are all there are. `settle` moves a loop that is moved by hand: changes
+    are recorded, and answered when that is stored."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
@@ -38,7 +45,15 @@ def ask(
         "client": ("127.0.0.1", 9), "server": ("127.0.0.1", 80),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()],
     }  # fmt: skip
-    asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
+
+    async def run() -> None:
+        answering = asyncio.ensure_future(app(scope, receive, send))
+        while not answering.done():
+            settle()
+            await asyncio.wait([answering], timeout=0.001)
+        answering.result()
+
+    asyncio.run(run())
     start, *parts = sent
     found = {name.decode(): value.decode() for name, value in start["headers"]}
     return Answer(start["status"], found, b"".join(part.get("body", b"") for part in parts))

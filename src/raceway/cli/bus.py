@@ -32,7 +32,7 @@ from raceway.errors import (
     RemoteError,
 )
 from raceway.net.client.address import parse_url
-from raceway.net.client.failures import not_connected
+from raceway.net.client.failures import NO_BUS, not_connected
 from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def call_console(
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise NotConnectedError(url, f"{_NO_BUS} ({error})") from error
+        raise NotConnectedError(url, f"{NO_BUS} ({error})") from error
     if status >= 400 and isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         raise RemoteError(str(status), str(answer["error"].get("message")))
     return answer
@@ -256,9 +256,6 @@ def open_journal(folder: Path) -> Reader:
         fail(f"{error}: name the folder of a journal with --data DIR")
 
 
-_NO_BUS = "what answers there is not the console port of a bus, which is 8600 by default"
-
-
 def open_console(url: str, timeout_s: float, context: Any = None) -> http.client.HTTPConnection:
     """Return a connection to the console port, which is made by the first request. `context` is that of TLS."""
     import http.client
@@ -277,16 +274,20 @@ def failures_in_words(url: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        reason = f"{timeout_s:g} s have passed; the bus may still carry it out, --timeout waits longer"
-        raise NoAnswerError(url, reason) from error
+        raise too_late(url, timeout_s) from error
     except http.client.RemoteDisconnected as error:
-        raise ConnectionLostError(url, f"closed without an answer; {_NO_BUS} if this always happens") from error
+        raise ConnectionLostError(url, f"closed without an answer; {NO_BUS} if this always happens") from error
     except (ConnectionResetError, BrokenPipeError) as error:
         raise ConnectionLostError(url, error.strerror or str(error)) from error
     except OSError as error:
         raise not_connected(url, error) from error
     except http.client.HTTPException as error:
-        raise NotConnectedError(url, _NO_BUS) from error
+        raise NotConnectedError(url, NO_BUS) from error
+
+
+def too_late(url: str, timeout_s: float) -> NoAnswerError:
+    """Return the error for an answer that has not come in time."""
+    return NoAnswerError(url, f"{timeout_s:g} s have passed; the bus may still carry it out, --timeout waits longer")
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from raceway import wires
 from raceway.cli import bus, options, output
-from raceway.cli.talk import Talk
 from raceway.errors import RemoteError
-
-if TYPE_CHECKING:
-    from raceway.cli.http_door import HttpDoor
 
 # The console port, in place of a wire.
 HTTP = "http"
+# Longest wait for a connection; `--timeout` may be less.
+CONNECT_S = 5.0
 
 Topic = Annotated[str, "Topic; over zbus a queue, over Seneca a pattern."]
 Payload = Annotated[str | None, "Payload. Default, or `-`: standard input."]
@@ -35,12 +32,6 @@ def _warn_of_version(value: str | None) -> str | None:
 
 
 OldVersion = Annotated[str | None, typer.Option("--version", hidden=True, callback=_warn_of_version)]
-
-
-class HttpTalk(Talk):
-    """The console port has no client of `connect`; only its options are asked for."""
-
-    options = ("--header", "--key", "--payload-version", "--from")
 
 
 class ClientOptions(options.OverWire):
@@ -78,14 +69,9 @@ class ClientOptions(options.OverWire):
         from raceway.client import connect
 
         return connect(
-            address, ca_file=self.ca_file, cert_file=self.cert_file, token=self.credential, reconnect=reconnect
-        )
-
-    def http_door(self, url: str, timeout_s: float = bus.CONSOLE_S) -> HttpDoor:
-        from raceway.cli.http_door import HttpDoor
-        from raceway.client import Options
-
-        return HttpDoor(url, self.credential, timeout_s, Options(ca_file=self.ca_file, cert_file=self.cert_file))
+            address, ca_file=self.ca_file, cert_file=self.cert_file, token=self.credential, reconnect=reconnect,
+            patience_s=self.wait_s, connect_s=min(self.wait_s, CONNECT_S),
+        )  # fmt: skip
 
 
 class TimedClient(ClientOptions, options.TimedWire):
@@ -97,11 +83,13 @@ def is_http(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """End the command with status 1 if the console port refuses: no service has answered."""
+def refusals(url: str) -> Iterator[None]:
+    """End the command with status 1 if the console port at `url` refuses: no service has answered."""
     try:
         yield
     except RemoteError as error:
+        if not is_http(url):
+            raise
         advice = {
             "forbidden": "; --token TOKEN shows one, and --wire chooses another door",
             "unauthenticated": "; --token TOKEN shows one",
@@ -126,11 +114,3 @@ def read_messages(payload: str | None, file: Path | None, lines: bool) -> Iterat
         yield from content.splitlines()
     else:
         yield content
-
-
-def payload_fields(message: bytes) -> dict[str, str]:
-    """Return a payload as text, or as base64 if it is not text."""
-    try:
-        return {"payload": message.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(message).decode()}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections.abc import Iterable
@@ -17,7 +16,6 @@ from raceway.cli import bus, output
 from raceway.cli.clients import (
     HTTP,
     ClientOptions,
-    HttpTalk,
     OldVersion,
     Payload,
     PayloadFile,
@@ -25,13 +23,13 @@ from raceway.cli.clients import (
     Topic,
     Version,
     is_http,
-    payload_fields,
     read_messages,
     refusals,
 )
 from raceway.cli.moments import place_of
-from raceway.cli.talk import VERSION, Show, ShownMessage, Wanted, talk_of
+from raceway.cli.talk import VERSION, ShownMessage, Wanted, talk_of
 from raceway.model.text import printable
+from raceway.net.codec.message_documents import payload_fields
 
 # ---- sub -------------------------------------------------------------------------------------------------------------
 
@@ -76,7 +74,7 @@ def sub(
     begin = None if start is None else place_of(start)
     is_bus = cli.named is None or bus.maybe_console(cli.named.url) is not None
     wanted = Wanted(patterns, tuple(subjects or "*"), durable, count, timeout, begin, creates=is_bus)
-    talk = HttpTalk() if is_http(address) else talk_of(address)
+    talk = talk_of(address)
     talk.check("sub")
     talk.check_options({"--from": begin, "--durable": durable, "--subject": subjects})
 
@@ -84,24 +82,10 @@ def sub(
         async with cli.connect(address, reconnect=True) as client:
             return await talk.receive(client, wanted, show)
 
-    came = _receive_http(cli, address, wanted, show) if is_http(address) else asyncio.run(receive())
+    with refusals(address):
+        came = asyncio.run(receive())
     if count is not None and came < count:
         output.fail(f"{came} of {count} messages arrived within {timeout} s", output.ExitCode.TIMEOUT)
-
-
-def _receive_http(cli: ClientOptions, address: str, wanted: Wanted, show: Show) -> int:
-    """Print messages until there are enough or the time is over. Return their number."""
-    from raceway.cli.http_door import Follower
-
-    came = 0
-    door = cli.http_door(address)
-    with refusals(), contextlib.closing(door):
-        for message in Follower(door, wanted.topics, wanted.start or "end").messages(wanted.limit_s):
-            show(message)
-            came += 1
-            if came == wanted.count:
-                break
-    return came
 
 
 def _show_line(message: ShownMessage) -> None:

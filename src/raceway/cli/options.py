@@ -23,7 +23,6 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 import typer
 
 from raceway.cli import bus, output
-from raceway.errors import NoAnswerError
 from raceway.server.running import maybe_running
 
 T = TypeVar("T")
@@ -198,8 +197,7 @@ class TimedWire(OverWire):
         try:
             return asyncio.run(limited())
         except TimeoutError as error:
-            reason = f"{self.timeout:g} s have passed; the bus may still carry it out, --timeout waits longer"
-            raise NoAnswerError(address, reason) from error
+            raise bus.too_late(address, self.wait_s) from error
 
 
 class OverConsole(OverBus):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from raceway import wires
-from raceway.cli import output
+from raceway.cli import bus, output
 from raceway.cli.clients import (
     HTTP,
-    HttpTalk,
     OldVersion,
     Payload,
     PayloadFile,
@@ -21,17 +19,19 @@ from raceway.cli.clients import (
     Topic,
     Version,
     is_http,
-    payload_fields,
     read_messages,
     refusals,
 )
 from raceway.cli.talk import Sending, talk_of
+from raceway.errors import RequestTimeoutError
 
 if TYPE_CHECKING:
-    from raceway.cli.http_door import Published
+    from raceway.client import Receipt
 
 # Messages between two updates of the progress bar: about 10 ms on a wire. With --rate: those of a tenth of a second.
 CHUNK, SLICE_S = 4096, 0.1
+# Messages and bytes of payload in one request over HTTP.
+BATCH, BATCH_BYTES = 500, 1024 * 1024
 
 
 def pub(
@@ -62,7 +62,7 @@ def pub(
     # Only wires can leave the acknowledgement out; MB is the first.
     address = cli.place(wires.WIRES[0].name if no_ack else HTTP)
     sending = Sending(address, not no_ack, version, subject, key, attributes)
-    talk = HttpTalk() if is_http(address) else talk_of(address)
+    talk = talk_of(address)
     talk.check_options(
         {"--header": headers, "--key": key, "--payload-version": version, "--subject": subject}
         | ({"--no-ack": no_ack} if is_http(address) else {})
@@ -71,12 +71,12 @@ def pub(
     began = time.monotonic()
     pace = _Pace(topic, messages, count, rate)
     told: dict[str, Any] = {"topic": topic, "messages": sent, "bytes": size}
+    keywords = talk.publishing(sending)
     if is_http(address):
-        stored = _publish_http(cli, address, topic, pace, sending)
+        stored = _publish_http(cli, address, topic, pace, keywords)
         told |= {"acknowledged": True, "subscribers": stored.routed, **stored.offsets()}
         cli.tell(told, stored.text(sent, topic, time.monotonic() - began))
         return
-    keywords = talk.publishing(sending)
     confirm = keywords.get("confirm", True)
 
     async def send() -> bool:
@@ -108,13 +108,14 @@ class _Stored:
         self._topics: set[str] = set()
         self._count, self._first, self._last = 0, 0, 0
 
-    def add(self, answer: Published) -> None:
-        self.routed = answer.routed
-        if answer.offsets:
-            self._first = self._first if self._count else answer.offsets[0]
-            self._last = answer.offsets[-1]
-        self._count += len(answer.offsets)
-        self._topics |= answer.topics
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        for receipt in receipts:
+            self.routed = not receipt.no_route
+            self._topics.add(receipt.topic)
+            if receipt.offset is not None:
+                self._first = self._first if self._count else receipt.offset
+                self._last = receipt.offset
+                self._count += 1
 
     def offsets(self) -> dict[str, int]:
         if len(self._topics) != 1 or not self._count:
@@ -161,18 +162,24 @@ class _Pace:
             yield part
 
 
-def _publish_http(cli: TimedClient, address: str, topic: str, pace: _Pace, sending: Sending) -> _Stored:
-    """Publish everything in order. Ends the command if the bus refuses a message."""
-    from raceway.cli.http_door import BATCH, BATCH_BYTES
+def _publish_http(cli: TimedClient, address: str, topic: str, pace: _Pace, keywords: dict[str, Any]) -> _Stored:
+    """Publish everything in order. Ends the command if the bus refuses a message.
 
-    common = {"routing_key": sending.key, "version": sending.version, "attributes": sending.headers or None}
-    common = {name: value for name, value in common.items() if value is not None}
+    `--timeout` is of each request: a long list of messages, or a low rate, takes its time.
+    """
     stored = _Stored()
-    door = cli.http_door(address, cli.wait_s)
-    with refusals(), contextlib.closing(door):
-        for chunk, wait_s in pace.chunks(BATCH, BATCH_BYTES):
-            time.sleep(wait_s)
-            stored.add(door.publish(topic, [common | payload_fields(message) for message in chunk]))
+
+    async def send() -> None:
+        async with cli.connect(address) as client:
+            for chunk, wait_s in pace.chunks(BATCH, BATCH_BYTES):
+                await asyncio.sleep(wait_s)
+                stored.add(await client.publish_batch(topic, chunk, **keywords))
+
+    try:
+        with refusals(address):
+            asyncio.run(send())
+    except RequestTimeoutError as error:
+        raise bus.too_late(address, cli.wait_s) from error
     return stored
 
 

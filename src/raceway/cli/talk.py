@@ -109,8 +109,33 @@ class Talk:
         return came
 
 
+class HttpTalk(Talk):
+    """Over the console port: everything about a message is told, and nothing is missed after a lost connection."""
+
+    options = ("--header", "--key", "--payload-version", "--from")
+
+    def publishing(self, given: Sending) -> dict[str, Any]:
+        return {"key": given.key, "version": given.version, "headers": given.headers}
+
+    async def receive(self, client: Any, wanted: Wanted, show: Show) -> int:
+        """Print messages until there are enough or the time is over. Return their number."""
+        came = 0
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout(wanted.limit_s),
+                await client.subscribe(*wanted.topics, start=wanted.start or "last", notify=output.note) as messages,
+            ):
+                output.note(f"listening to {', '.join(wanted.topics)}")
+                while wanted.count is None or came < wanted.count:
+                    show(ShownMessage(**msgspec.structs.asdict(await anext(messages))))
+                    came += 1
+        return came
+
+
 def talk_of(url: str) -> Talk:
     """Return how to use the client of this URL. A scheme that does not exist is refused later, by `connect`."""
+    if url.startswith(("http:", "https:")):
+        return HttpTalk()
     scheme = wires.schemes().get(url.partition("://")[0])
     talk: Talk = load(scheme.wire.talk)() if scheme is not None and scheme.wire.talk else Talk()
     return talk

@@ -7,7 +7,7 @@ The scheme of the URL chooses the wire and the transport:
     danube   Danube over gRPC               danube+tls  … over TLS
     zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
     seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
-    raceway  the console port, over HTTP    http      the same
+    raceway  the console port, over HTTP    http      the same; https over TLS
 
 `connect` returns a `Client`, with the methods that all wires have in common. Name the wire for those that only it has:
 `connect(url, wire="danube")` returns a DanubeClient.
@@ -22,6 +22,7 @@ from typing import Any, Literal, overload
 from raceway import wires
 from raceway.client.http import SCHEMES as HTTP_SCHEMES
 from raceway.client.http import HttpClient
+from raceway.client.http_stream import HttpSubscription, StoredMessage
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
 from raceway.net.client.address import parse_urls
@@ -61,7 +62,9 @@ __all__ = [
     "DanubeConsumer",
     "DanubeMessage",
     "Delivery",
-    "FailurePolicy", "HttpClient",
+    "FailurePolicy",
+    "HttpClient",
+    "HttpSubscription",
     "MbClient",
     "Message",
     "MessageStream",
@@ -78,6 +81,7 @@ __all__ = [
     "SenecaService",
     "Service",
     "Serving",
+    "StoredMessage",
     "Subscriber",
     "Subscription",
     "SubscriptionRow",

@@ -1,38 +1,50 @@
-"""A client of the console port, over HTTP: publish and ask under any topic name, with headers.
+"""A client of the console port, over HTTP: publish, receive and ask under any topic name, with headers.
 
     async with connect("raceway://127.0.0.1:8600") as bus:
         receipt = await bus.publish("order-events", {"id": 7})      # receipt.offset: its place in the topic
         answer = await bus.request("price.of", b"apple")
+        async for message in await bus.subscribe("order-events", start="first"):
+            …
 
-A publish has an id of its own, so it is stored once even if it had to be sent again on a new connection. To receive
-messages use another wire.
+A publish has an id of its own, so it is stored once even if it had to be sent again on a new connection. Several at
+once have none: their connection is lost rather than that they are sent again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any, ClassVar, Self, TypeVar, overload
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from raceway.errors import ConfigError
+from raceway.client.http_stream import HttpSubscription
+from raceway.errors import ConfigError, MalformedError, NotConnectedError
 from raceway.net.client.address import Address
-from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
+from raceway.net.client.chain import PARENT_ATTRIBUTE, handling, with_parent
 from raceway.net.client.client import Client
 from raceway.net.client.console import CONSOLE_PORT, ConsoleCalls, refusal_of_reply
+from raceway.net.client.failures import NO_BUS
 from raceway.net.client.http_pool import ClientHttpPool
+from raceway.net.client.link import tls_context
 from raceway.net.client.messages import Payload, Published, Receipt, decode_payload, encode_payload, fresh_ids
 from raceway.net.client.options import Options
 from raceway.net.client.schemas import ClientSchemas
 from raceway.net.codec.http_stream import HttpReply
+from raceway.net.codec.message_documents import MEDIA_TYPE, payload_fields, write_documents
 
 T = TypeVar("T")
 
 # Schemes of its URLs, with their default ports.
-SCHEMES = {"raceway": CONSOLE_PORT, "http": CONSOLE_PORT}
+SCHEMES = {"raceway": CONSOLE_PORT, "http": CONSOLE_PORT, "https": 443}
 # The default deadline of the bus for a request.
 DEFAULT_TIMEOUT_MS = 5000
+# Payloads of other types are JSON, and say so: otherwise the bus would have to guess.
+PLAIN, JSON = (bytes, bytearray, memoryview, str, NoneType), "application/json"
+# Messages and bytes of payload in one request of `publish_many`.
+BATCH, BATCH_BYTES = 500, 1024 * 1024
 
 
 class _Taken(msgspec.Struct):
@@ -43,14 +55,23 @@ class _Taken(msgspec.Struct):
     routed: bool | None = None
 
 
+class _TakenTogether(msgspec.Struct):
+    """The answer to a publish of several messages."""
+
+    messages: list[_Taken]
+    routed: bool | None = None
+
+
 class HttpClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
 
-    _instead: ClassVar = dict.fromkeys(("subscribe", "consume", "serve"), "the URL of a wire")
+    _instead: ClassVar = {"serve": "the URL of a wire"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address, self._options = address, options
-        self._pool = ClientHttpPool(address, options, options.frame_limit)
+        self._context = tls_context(options) if address.scheme == "https" else None
+        self._pool = ClientHttpPool(address, options, options.frame_limit, self._context)
+        self._subscriptions: weakref.WeakSet[HttpSubscription] = weakref.WeakSet()
 
     async def open(self) -> Self:
         """Connect. Raises ConnectionLostError if the bus is unreachable."""
@@ -58,13 +79,16 @@ class HttpClient(Client):
         return self
 
     async def close(self) -> None:
-        """Fail calls in flight and disconnect. Idempotent."""
+        """Fail calls in flight, end subscriptions and disconnect. Idempotent."""
+        for subscription in list(self._subscriptions):
+            await subscription.close()
         await self._pool.close()
 
     @property
     def schemas(self) -> ClientSchemas:
         """The schema registry of the bus, at the port of this client."""
-        console = self._options.console or f"http://{self.address.authority}"
+        scheme = "http" if self._context is None else "https"
+        console = self._options.console or f"{scheme}://{self.address.authority}"
         return ClientSchemas(ConsoleCalls(self.address, msgspec.structs.replace(self._options, console=console)))
 
     async def publish(
@@ -85,14 +109,75 @@ class HttpClient(Client):
         path = f"/topics/{quote(topic)}"
         reply = await self._call(path, payload, own, headers, self._options.patience_s)
         taken = msgspec.json.decode(reply.body, type=_Taken)
-        no_route = None if taken.routed is None else not taken.routed
-        return Receipt(topic=taken.topic, no_route=no_route, offset=taken.offset)
+        return _receipt(taken, taken.routed)
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
-        """Publish many messages in order, one after the other, and return their number. The first refusal is raised at
-        once, and later messages are not sent."""
-        receipts = [await self.publish(topic, payload, key=key) for payload in payloads]
-        return Published(len(receipts), sum(bool(receipt.no_route) for receipt in receipts))
+        """Publish many messages in order, some hundreds with each request, and return their number. The first refusal
+        is raised at once, and later messages are not sent."""
+        count = no_route = 0
+        for batch in _batches(map(_document, payloads)):
+            receipts = await self._publish(topic, batch, {"routing_key": key})
+            count += len(receipts)
+            no_route += sum(bool(receipt.no_route) for receipt in receipts)
+        return Published(count, no_route)
+
+    async def publish_batch(
+        self,
+        topic: str,
+        payloads: Sequence[Payload],
+        *,
+        key: str | None = None,
+        version: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[Receipt]:
+        """Publish several messages with one request: all are stored, or none. Returns the receipt of each.
+
+        `key`, `version` and `headers` are of every message; unlike those of `publish`, headers may have any name.
+        Raises RemoteError, RequestTimeoutError, ConnectionLostError; after the last two they may have been stored.
+        """
+        common = {"routing_key": key, "version": version, "attributes": headers or None}
+        return await self._publish(topic, map(_document, payloads), common)
+
+    async def _publish(
+        self, topic: str, documents: Iterable[Mapping[str, str]], common: Mapping[str, Any]
+    ) -> list[Receipt]:
+        common = {name: value for name, value in {"parent_id": handling.get(), **common}.items() if value is not None}
+        body = write_documents({**common, **document} for document in documents)
+        path = f"/topics/{quote(topic)}"
+        reply = await self._send("POST", path, {"content-type": MEDIA_TYPE}, body, self._options.patience_s, once=True)
+        taken = msgspec.json.decode(reply.body, type=_TakenTogether)
+        return [_receipt(each, taken.routed) for each in taken.messages]
+
+    async def subscribe(
+        self, *topics: str, start: str | int = "last", notify: Callable[[str], None] | None = None
+    ) -> HttpSubscription:
+        """Receive the messages of all topics that match: names, or patterns such as `orders.#`.
+
+        `start`: `first`, `last` (only those that come from now on), an offset (of a single topic), or a time such as
+        2026-01-31T12:00:00Z. The stream outlasts its connection, and misses nothing; what happens to it is logged, or
+        told to `notify`. Raises RemoteError, ConnectionLostError.
+        """
+        begin = "end" if start == "last" else str(start)
+
+        def request(start: str) -> bytes:
+            query = urlencode({"pattern": ",".join(topics), "from": start})
+            return self._head("GET", f"/topics?{query}", {"accept": "text/event-stream"})
+
+        subscription = HttpSubscription(self.address, self._options, self._context, request, begin, notify)
+        self._subscriptions.add(await subscription.open())
+        return subscription
+
+    async def consume(
+        self, topic: str, *, name: str = "", start: str | int = "last", in_flight: int | None = None
+    ) -> HttpSubscription:
+        """Subscribe like `subscribe`. Messages over HTTP are not acknowledged: the bus keeps no place for the reader.
+
+        Raises ConfigError if `name` or `in_flight` is given, and otherwise as `subscribe`.
+        """
+        self._refuse_options(
+            "over HTTP nothing is acknowledged: use a wire with durable subscriptions", name=name, in_flight=in_flight
+        )
+        return await self.subscribe(topic, start=start)
 
     @overload
     async def request(
@@ -136,20 +221,55 @@ class HttpClient(Client):
     async def _call(
         self, path: str, payload: Payload, own: Mapping[str, str], given: Mapping[str, str] | None, wait_s: float
     ) -> HttpReply:
-        body = encode_payload(payload)
-        fields = {"host": self.address.authority, "content-length": str(len(body)), **own}
-        # Without a type the bus would have to guess that it is JSON.
-        if not isinstance(payload, bytes | bytearray | memoryview | str | None):
-            fields["content-type"] = "application/json"
-        if token := self._options.token or self._options.admin_token:
-            fields["authorization"] = f"Bearer {token}"
+        fields = dict(own)
+        if not isinstance(payload, PLAIN):
+            fields["content-type"] = JSON
         fields |= {name.lower(): value for name, value in (with_parent(PARENT_ATTRIBUTE, given) or {}).items()}
-        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {_checked(name, value)}" for name, value in fields.items())]
-        head = "\r\n".join(lines).encode() + b"\r\n\r\n"
-        reply = await self._pool.call(head + body, path, wait_s)
+        return await self._send("POST", path, fields, encode_payload(payload), wait_s)
+
+    async def _send(
+        self, method: str, path: str, fields: Mapping[str, str], body: bytes, wait_s: float, *, once: bool = False
+    ) -> HttpReply:
+        head = self._head(method, path, {"content-length": str(len(body)), **fields})
+        try:
+            reply = await self._pool.call(head + body, path, wait_s, once=once)
+        except MalformedError as error:
+            raise NotConnectedError(str(self.address), f"{NO_BUS} ({error})") from error
         if reply.status >= 300:
             raise refusal_of_reply(reply)
         return reply
+
+    def _head(self, method: str, target: str, fields: Mapping[str, str]) -> bytes:
+        """Return the head of a request. Raises ConfigError for a header that HTTP cannot carry."""
+        sent = {"host": self.address.authority}
+        if token := self._options.token or self._options.admin_token:
+            sent["authorization"] = f"Bearer {token}"
+        lines = [f"{name}: {_checked(name, value)}" for name, value in {**sent, **fields}.items()]
+        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
+
+
+def _receipt(taken: _Taken, routed: bool | None) -> Receipt:
+    return Receipt(topic=taken.topic, no_route=None if routed is None else not routed, offset=taken.offset)
+
+
+def _document(payload: Payload) -> dict[str, str]:
+    fields = payload_fields(encode_payload(payload))
+    return fields if isinstance(payload, PLAIN) else {"encoding": JSON, **fields}
+
+
+def _batches(documents: Iterable[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+    """Split messages into lists for one request each; one that is larger than its limit has a list of its own."""
+    batch: list[dict[str, str]] = []
+    size = 0
+    for document in documents:
+        length = sum(map(len, document.values()))
+        if batch and (len(batch) >= BATCH or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(document)
+        size += length
+    if batch:
+        yield batch
 
 
 def _checked(name: str, value: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 
 from raceway import client
 from raceway.client.http import HttpClient
+from raceway.client.http_stream import StoredMessage
 from raceway.net.client.client import Client
 from raceway.net.client.messages import Message, Payload
 from raceway.net.client.schemas import ClientSchemas
@@ -437,6 +438,9 @@ class SyncHttpClient(SyncClient):
 
     publish = Blocking(HttpClient.publish).method
     publish_many = Blocking(HttpClient.publish_many).method
+    publish_batch = Blocking(HttpClient.publish_batch).method
+    subscribe = Opening(HttpClient.subscribe, SyncMessageStream[StoredMessage]).method
+    consume = Opening(HttpClient.consume, SyncMessageStream[StoredMessage]).method
 
     @overload
     def request(

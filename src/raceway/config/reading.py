@@ -22,10 +22,9 @@ from raceway.errors import ConfigError
 
 PREFIX = "RACEWAY_"
 FILE_VARIABLE = "RACEWAY_CONFIG"
-# Variables that are not settings: those of commands and of the project's own tests.
-NOT_SETTINGS = {
-    FILE_VARIABLE, "RACEWAY_CONTEXT", "RACEWAY_PICTURES", "RACEWAY_ROUNDS", "RACEWAY_SEED", "RACEWAY_URL",
-}  # fmt: skip
+# Variables that are not settings: those of commands, and of the project's own tests and benchmarks.
+OF_TESTS = {"RACEWAY_PICTURES", "RACEWAY_ROUNDS", "RACEWAY_SEED"}
+NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_CONTEXT", "RACEWAY_URL", *OF_TESTS}
 # Those that Kubernetes makes for a Service whose name begins with `raceway`.
 OF_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 
@@ -202,7 +201,11 @@ def _unread_variables(environment: Mapping[str, str], known: Known) -> Iterator[
         if OF_KUBERNETES.fullmatch(rest) or text.startswith(("tcp://", "udp://")):
             continue
         near = [key for key in known if key.rpartition(".")[2] == rest.lower()]
-        meant = f"did you mean {PREFIX}{near[0].upper().replace('.', '__')}?" if near else f"use {PREFIX}SECTION__KEY"
+        meant = (
+            f"did you mean {PREFIX}{near[0].upper().replace('.', '__')}?"
+            if len(near) == 1
+            else f"use {PREFIX}SECTION__KEY"
+        )
         yield f"{name} is not a setting and is ignored; {meant}"
 
 

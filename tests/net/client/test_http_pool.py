@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -122,3 +123,43 @@ def test_an_address_where_nobody_listens_is_named_with_the_reason() -> None:
             await pool.call(b"x", "a:1", 5)
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_call_on_a_connection_that_was_closed_is_sent_again_unless_it_must_not(once: bool) -> None:
+    async def scene() -> None:
+        listener = Closing()
+        server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
+        pool = ClientHttpPool(Address("http", "127.0.0.1", server.sockets[0].getsockname()[1]), Options(), 1000)
+        assert (await pool.call(b"x", "first", 5)).status == 200
+        if once:
+            with pytest.raises(ConnectionLostError, match="closed before an answer"):
+                await pool.call(b"x", "second", 5, once=True)
+        else:
+            assert (await pool.call(b"x", "second", 5)).status == 200
+        assert listener.requests == (2 if once else 3)
+        await pool.close()
+        server.close()
+        await asyncio.gather(*listener.tasks)
+
+    asyncio.run(scene())
+
+
+class Closing:
+    """Answers the first request of a connection and closes it when it has received the second, without an answer."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.append(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            for answer in (OK, b""):
+                if await reader.read(65536):
+                    self.requests += 1
+                    writer.write(answer)
+            writer.close()
+            await writer.wait_closed()

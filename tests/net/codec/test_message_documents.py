@@ -4,7 +4,13 @@ import pytest
 
 from raceway.errors import MalformedError
 from raceway.model.envelope import PUBLISH
-from raceway.net.codec.message_documents import MEDIA_TYPE, is_documents, read_documents
+from raceway.net.codec.message_documents import (
+    MEDIA_TYPE,
+    is_documents,
+    payload_fields,
+    read_documents,
+    write_documents,
+)
 
 
 def test_a_list_of_messages_is_told_by_its_media_type() -> None:
@@ -28,6 +34,20 @@ def test_a_document_has_the_names_of_columns() -> None:
 def test_payloads_are_text_base64_or_empty() -> None:
     found = read_documents(b'{"messages":[{"payload":"\xc3\xbc"},{"payload_base64":"AP8="},{}]}')
     assert [message.payload for message in found] == ["ü".encode(), b"\x00\xff", b""]
+
+
+def test_a_payload_that_is_not_text_is_base64() -> None:
+    assert payload_fields("ü".encode()) == {"payload": "ü"}
+    assert payload_fields(b"\x00\xff") == {"payload_base64": "AP8="}
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    payloads = ["ü".encode(), b"\x00\xff", b""]
+    common = {"routing_key": "k", "attributes": {"tenant": "acme"}}
+    found = read_documents(write_documents(common | payload_fields(payload) for payload in payloads))
+    assert [(message.payload, message.routing_key, message.attributes) for message in found] == [
+        (payload, "k", {"tenant": "acme"}) for payload in payloads
+    ]
 
 
 @pytest.mark.parametrize(

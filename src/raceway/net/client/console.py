@@ -9,6 +9,7 @@ import msgspec
 from raceway.errors import RemoteError
 from raceway.net.client.address import Address, parse_url
 from raceway.net.client.http_pool import ClientHttpPool
+from raceway.net.client.link import tls_context
 from raceway.net.client.options import Options
 from raceway.net.codec.http_stream import HttpReply
 
@@ -21,8 +22,9 @@ class ConsoleCalls:
 
     def __init__(self, address: Address, options: Options) -> None:
         console = options.console or f"http://{address.host}:{CONSOLE_PORT}"
-        self._console = parse_url(console, {"http": CONSOLE_PORT})
+        self._console = parse_url(console, {"http": CONSOLE_PORT, "https": 443})
         self._options = options
+        self._context = tls_context(options) if self._console.scheme == "https" else None
 
     async def ask(self, method: str, path: str, document: Any = None) -> Any:
         """Make a call and return the decoded answer. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
@@ -37,7 +39,7 @@ class ConsoleCalls:
         # Not `token`: on some wires that is of a queue, and none of a principal.
         if self._options.admin_token:
             lines.append(f"authorization: Bearer {self._options.admin_token}")
-        pool = ClientHttpPool(self._console, self._options, ANSWER_LIMIT)
+        pool = ClientHttpPool(self._console, self._options, ANSWER_LIMIT, self._context)
         try:
             head = "\r\n".join(lines).encode() + b"\r\n\r\n"
             response = await pool.call(head + body, path, self._options.patience_s)

@@ -9,6 +9,7 @@ from raceway.errors import NotConnectedError, RacewayError, TooLargeError
 
 REFUSED = "nothing listens on this port"
 UNKNOWN_HOST = "the name of the host is unknown"
+NO_BUS = "what answers there is not the console port of a bus, which is 8600 by default"
 # The first bytes of an HTTP/1 response.
 HTTP = b"HTTP/1."
 

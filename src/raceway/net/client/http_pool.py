@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 
 from raceway.errors import ConnectionLostError, NotConnectedError, RacewayError, RequestTimeoutError, UnreachableError
@@ -10,7 +11,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.failures import not_connected
 from raceway.net.client.options import Options
 from raceway.net.codec.http_stream import HttpReply
-from raceway.net.outgoing.http_pool import HttpPool, PooledConnection, PoolLimits
+from raceway.net.outgoing.http_pool import HttpExchange, HttpPool, PooledConnection, PoolLimits
 from raceway.net.turn import Turn
 
 # Longest idle time of a connection that is used again. Below the 5 s after which Node closes idle ones.
@@ -20,12 +21,17 @@ IDLE_S = 4.0
 class ClientHttpPool(HttpPool):
     """Persistent connections to one address. Belongs to the event loop that it is first used in.
 
-    There are as many connections as calls in flight; no limit is set here. `body_limit` bounds a response's body.
+    There are as many connections as calls in flight; no limit is set here. `body_limit` bounds a response's body. With
+    `context` they use TLS.
     """
 
-    def __init__(self, address: Address, options: Options, body_limit: int) -> None:
+    def __init__(
+        self, address: Address, options: Options, body_limit: int, context: ssl.SSLContext | None = None
+    ) -> None:
         limits = PoolLimits(sys.maxsize, 0, sys.maxsize, body_limit, options.connect_s, IDLE_S)
-        super().__init__(address, None, Turn(lambda call: self._loop.call_soon(call)), limits)
+        super().__init__(address, None, Turn(lambda call: self._loop.call_soon(call)), limits, context)
+        # Numbers of calls that must not be sent again.
+        self._once: set[int] = set()
 
     async def open(self) -> None:
         """Check that the address accepts connections. Raises ConnectionLostError."""
@@ -38,20 +44,23 @@ class ClientHttpPool(HttpPool):
         for exchange in list(self._open_exchanges.values()):
             exchange.end(ConnectionLostError(str(self.target), "the client was closed"))
 
-    async def call(self, request: bytes, about: str, timeout_s: float) -> HttpReply:
+    async def call(self, request: bytes, about: str, timeout_s: float, *, once: bool = False) -> HttpReply:
         """Send one encoded request and return its response. `about` names the call in a RequestTimeoutError.
 
         A request on a reused connection that is closed before any byte of the response is sent once more on a new
-        connection. The receiver may get it twice and has to recognize it by its id.
+        connection. The receiver may get it twice and has to recognize it by its id. With `once` the loss is raised.
 
         Raises RequestTimeoutError, ConnectionLostError, MalformedError, TooLargeError.
         """
         self._loop = asyncio.get_running_loop()
         told: asyncio.Future[HttpReply | RacewayError] = self._loop.create_future()
         number = self.send(request, timeout_s, lambda result: None if told.done() else told.set_result(result))
+        if once:
+            self._once.add(number)
         try:
             result = await told
         finally:
+            self._once.discard(number)
             # A no-op unless the caller was cancelled: the late response must not be taken for that of the next call.
             self._expire(number)
         if isinstance(result, RequestTimeoutError):
@@ -59,6 +68,12 @@ class ClientHttpPool(HttpPool):
         if isinstance(result, RacewayError):
             raise result
         return result
+
+    def send_afresh(self, exchange: HttpExchange) -> None:
+        if exchange.number in self._once:
+            exchange.end(ConnectionLostError(str(self.target), "the connection was closed before an answer"))
+        else:
+            super().send_afresh(exchange)
 
     async def _connect(self) -> PooledConnection:
         if self._closed:

@@ -8,6 +8,10 @@ Unlike headers of HTTP, attributes may have any name here, and a message may say
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
 
 from raceway.errors import MalformedError
@@ -53,6 +57,19 @@ def read_documents(body: bytes) -> list[HttpMessage]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedError(f"the body is not a list of messages: {error}") from error
     return [_message(each) for each in documents]
+
+
+def write_documents(documents: Iterable[Mapping[str, Any]]) -> bytes:
+    """Write messages, each with the fields of a `MessageDocument`."""
+    return msgspec.json.encode({"messages": list(documents)})
+
+
+def payload_fields(payload: bytes) -> dict[str, str]:
+    """Return a payload as text, or as base64 if it is not text."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
 
 
 def _message(document: MessageDocument) -> HttpMessage:

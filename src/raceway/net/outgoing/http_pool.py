@@ -48,7 +48,7 @@ class PoolLimits(NamedTuple):
     idle_s: float
 
 
-class _Exchange:
+class HttpExchange:
     """A call: its request, its callback, and the number under which the pool knows it while it is open."""
 
     __slots__ = ("_pool", "answered", "connection", "data", "is_over", "is_reused", "number")
@@ -75,7 +75,7 @@ class PooledConnection(asyncio.Protocol):
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._reader = ResponseReader(pool.limits.answer_bytes)
-        self._exchange: _Exchange | None = None
+        self._exchange: HttpExchange | None = None
         self._heard = False
         self.freed_s = 0.0
 
@@ -84,7 +84,7 @@ class PooledConnection(asyncio.Protocol):
         """Whether a request may be sent now."""
         return not self._transport.is_closing()
 
-    def send(self, exchange: _Exchange) -> None:
+    def send(self, exchange: HttpExchange) -> None:
         """Send the request of an exchange."""
         self._exchange, exchange.connection, self._heard = exchange, self, False
         self._transport.write(exchange.data)
@@ -176,8 +176,8 @@ class HttpPool:
         self._free: deque[PooledConnection] = deque()
         self._all: set[PooledConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        self._waiting: deque[_Exchange] = deque()
-        self._open_exchanges: dict[int, _Exchange] = {}
+        self._waiting: deque[HttpExchange] = deque()
+        self._open_exchanges: dict[int, HttpExchange] = {}
         self._numbers = itertools.count()
         self._wheel: TimerWheel[int] = TimerWheel()
         self._sweeping = self._closed = False
@@ -195,7 +195,7 @@ class HttpPool:
         `answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,
         MalformedError, BusyError or RequestTimeoutError; never before this returns.
         """
-        exchange = _Exchange(self, next(self._numbers), data, answered)
+        exchange = HttpExchange(self, next(self._numbers), data, answered)
         # One request is always accepted, however large.
         is_too_much = self.held_bytes and self.held_bytes + len(data) > self.limits.waiting_bytes
         self.held_bytes += len(data)
@@ -214,12 +214,12 @@ class HttpPool:
         self._sweep_later()
         return exchange.number
 
-    def ended(self, exchange: _Exchange) -> None:
+    def ended(self, exchange: HttpExchange) -> None:
         """Forget an exchange that is over."""
         self.held_bytes -= len(exchange.data)
         self._open_exchanges.pop(exchange.number, None)
 
-    def send_afresh(self, exchange: _Exchange) -> None:
+    def send_afresh(self, exchange: HttpExchange) -> None:
         """Send an exchange again on a new connection, after the idle one it used turned out to be closed."""
         exchange.is_reused, exchange.connection = False, None
         if self._closed:
@@ -237,7 +237,7 @@ class HttpPool:
             connection.abort()
         return None
 
-    def _send_on_new(self, exchange: _Exchange) -> None:
+    def _send_on_new(self, exchange: HttpExchange) -> None:
         """Open a connection for an exchange, queue it, or refuse it."""
         if len(self._all) + len(self._opening) < self.limits.connections:
             task = self._loop.create_task(self._open(exchange))
@@ -248,11 +248,11 @@ class HttpPool:
         else:
             self._refuse(exchange)
 
-    def _refuse(self, exchange: _Exchange) -> None:
+    def _refuse(self, exchange: HttpExchange) -> None:
         """Report that the queue is full."""
         self._loop.call_soon(exchange.end, BusyError(f"too many calls are queued for {self.target}"))
 
-    async def _open(self, exchange: _Exchange) -> None:
+    async def _open(self, exchange: HttpExchange) -> None:
         """Open a connection and send the exchange on it."""
         try:
             connection = await self._connect()
@@ -308,7 +308,7 @@ class HttpPool:
         if exchange is not None:
             self._send_on_new(exchange)
 
-    def _maybe_waiting(self) -> _Exchange | None:
+    def _maybe_waiting(self) -> HttpExchange | None:
         """Return the next queued exchange that is not over."""
         while self._waiting:
             exchange = self._waiting.popleft()
