@@ -237,6 +237,57 @@ def test_a_blocked_subscription_is_loud_on_the_page_of_all(visitor: Visitor, ser
             assert following.payload == b"behind"
 
 
+def test_a_poisoned_key_is_loud_and_let_go_by_a_policy(visitor: Visitor, server: Server, topic: str) -> None:
+    """With keys, a message that failed too often stops its own key alone; the others go on."""
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
+        bus.publish(topic, b"poison", key="red")
+        with bus.subscribe(topic, "sorter", type="key_shared", start="first") as consumer:
+            path = f"/api/subscriptions/policy?topic={topic}&name=sorter"
+            assert call(server, "PUT", path, {"max_redelivery_count": 0}).status == 200
+            message = consumer.get(10)
+            assert message is not None
+            consumer.nack(message, delay_ms=0, reason="paper jam")
+            bus.publish(topic, b"beside", key="blue")
+            beside = consumer.get(10)
+            assert beside is not None
+            consumer.ack(beside)
+            page = visitor.go("subscriptions")
+            notice = page.get_by_role("alert").filter(has_text=topic)
+            expect(notice).to_contain_text(f"Subscription sorter of {topic} has 1 message that failed too often")
+            notice.get_by_role("button", name="Change its policy").click()
+            form = page.get_by_role("form", name="Failure policy")
+            form.get_by_label("Then the message").select_option("drop")
+            form.get_by_role("button", name="Set policy").click()
+            answer(page, "Set this policy")
+            expect(notice).to_have_count(0)
+
+
+def test_dead_letters_are_told_and_lead_to_where_they_are_sent_again(
+    visitor: Visitor, server: Server, topic: str
+) -> None:
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
+        bus.publish_many(topic, [b"poison", b"behind"])
+        with bus.subscribe(topic, "mailer", start="first", in_flight=1) as consumer:
+            path = f"/api/subscriptions/policy?topic={topic}&name=mailer"
+            policy = {"max_redelivery_count": 0, "poison": "dead_letter", "dead_letter_topic": f"{topic}.failed"}
+            assert call(server, "PUT", path, policy).status == 200
+            message = consumer.get(10)
+            assert message is not None
+            consumer.nack(message, delay_ms=0, reason="no such address")
+            page = visitor.go("subscriptions")
+            notice = page.locator(".notice.warn", has_text="dead letter")
+            expect(notice).to_contain_text(f"mailer of {topic} 1")
+            following = consumer.get(10)
+            assert following is not None
+            assert following.payload == b"behind"
+            notice.get_by_role("link", name="look at them and send them again").click()
+            rows = page.get_by_role("table", name="Rejected messages").locator("tbody tr")
+            expect(rows.first).to_contain_text("dead letter")
+            overview = visitor.go("")
+            overview.locator(".tile.warn", has_text="dead letters").click()
+            expect(page).to_have_url(re.compile("#/rejected\\?source=dead_letter"))
+
+
 def test_rejected_messages_are_edited_selected_and_sent_again(visitor: Visitor, server: Server, topic: str) -> None:
     register(server, "strict", ORDER)
     bind(server, topic, "strict", "enforce")

@@ -256,18 +256,17 @@ def open_journal(folder: Path) -> Reader:
         fail(f"{error}: name the folder of a journal with --data DIR")
 
 
-def open_console(url: str, timeout_s: float, context: Any = None) -> http.client.HTTPConnection:
-    """Return a connection to the console port, which is made by the first request. `context` is that of TLS."""
+def _open_console(url: str, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection to the console port, which is made by the first request."""
     import http.client
 
     parts = urlsplit(url)
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=context)
-    return http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.netloc, timeout=timeout_s)
 
 
 @contextmanager
-def failures_in_words(url: str, timeout_s: float) -> Iterator[None]:
+def _failures_in_words(url: str, timeout_s: float) -> Iterator[None]:
     """Turn failures of a connection into errors that say what to do. Raises ConnectionLostError."""
     import http.client
 
@@ -290,16 +289,11 @@ def too_late(url: str, timeout_s: float) -> NoAnswerError:
     return NoAnswerError(url, f"{timeout_s:g} s have passed; the bus may still carry it out, --timeout waits longer")
 
 
-def bearer(token: str) -> dict[str, str]:
-    """Return the header that carries a token, if there is one."""
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
 def _call(
     url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
 ) -> tuple[int, bytes]:
-    with failures_in_words(url, timeout_s), contextlib.closing(open_console(url, timeout_s)) as connection:
+    with _failures_in_words(url, timeout_s), contextlib.closing(_open_console(url, timeout_s)) as connection:
         body = None if document is None else msgspec.json.encode(document)
-        connection.request(method, path, body, headers=bearer(token))
+        connection.request(method, path, body, {"Authorization": f"Bearer {token}"} if token else {})
         response = connection.getresponse()
         return response.status, response.read()

@@ -12,6 +12,7 @@ import typer
 
 from raceway import wires
 from raceway.cli import bus, options, output
+from raceway.cli.talk import is_http
 from raceway.errors import RemoteError
 
 # The console port, in place of a wire.
@@ -76,10 +77,6 @@ class ClientOptions(options.OverWire):
 
 class TimedClient(ClientOptions, options.TimedWire):
     """The same with `--timeout`, for commands that end with an answer."""
-
-
-def is_http(url: str) -> bool:
-    return url.startswith(("http:", "https:"))
 
 
 @contextlib.contextmanager

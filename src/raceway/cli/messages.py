@@ -22,12 +22,11 @@ from raceway.cli.clients import (
     TimedClient,
     Topic,
     Version,
-    is_http,
     read_messages,
     refusals,
 )
 from raceway.cli.moments import place_of
-from raceway.cli.talk import VERSION, ShownMessage, Wanted, talk_of
+from raceway.cli.talk import VERSION, ShownMessage, Wanted, is_http, talk_of
 from raceway.model.text import printable
 from raceway.net.codec.message_documents import payload_fields
 

@@ -18,11 +18,10 @@ from raceway.cli.clients import (
     TimedClient,
     Topic,
     Version,
-    is_http,
     read_messages,
     refusals,
 )
-from raceway.cli.talk import Sending, talk_of
+from raceway.cli.talk import Sending, is_http, talk_of
 from raceway.errors import RequestTimeoutError
 
 if TYPE_CHECKING:

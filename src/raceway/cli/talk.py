@@ -132,9 +132,14 @@ class HttpTalk(Talk):
         return came
 
 
+def is_http(url: str) -> bool:
+    """Return whether a URL is that of the console port."""
+    return url.startswith(("http:", "https:"))
+
+
 def talk_of(url: str) -> Talk:
     """Return how to use the client of this URL. A scheme that does not exist is refused later, by `connect`."""
-    if url.startswith(("http:", "https:")):
+    if is_http(url):
         return HttpTalk()
     scheme = wires.schemes().get(url.partition("://")[0])
     talk: Talk = load(scheme.wire.talk)() if scheme is not None and scheme.wire.talk else Talk()

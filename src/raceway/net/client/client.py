@@ -52,14 +52,15 @@ class Client(Resource):
         """Publish many messages and return their number. The first refusal is raised when all sent are answered."""
 
     async def subscribe(self, topic: str, /) -> MessageStream[AnyMessage]:
-        """Receive the messages of a topic. MB; Danube, where a subscription has a name: use `wire="danube"`."""
+        """Receive the messages of a topic. MB, HTTP; Danube, where a subscription has a name: use `wire="danube"`."""
         self._refuse("subscribe")
 
     async def consume(
         self, topic: str, /, *, name: str = "", start: str | int = "last", in_flight: int | None = None
     ) -> MessageStream[AnyMessage]:
-        """Take messages of a topic, as the wire has it. MB: those published from now on. Danube: those of the shared,
-        durable subscription `name` (default: `Options.name`). zbus: those of a queue, each for one of its consumers.
+        """Take messages of a topic, as the wire has it. MB: those published from now on. HTTP: those from `start` on.
+        Danube: those of the shared, durable subscription `name` (default: `Options.name`). zbus: those of a queue, each
+        for one of its consumers.
 
         `start`: where a new subscription or queue begins: `first`, `last`, an offset, or a time such as
         2026-01-31T12:00:00Z. `in_flight`: largest number of unacknowledged messages. Raises ConfigError for what the
@@ -76,7 +77,8 @@ class Client(Resource):
     async def request(
         self, topic: str, payload: Payload = b"", /, *, reply: type[Any] = bytes, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request and return the answer: its payload, or decoded as a value of type `reply`. MB, zbus, Seneca.
+        """Send a request and return the answer: its payload, or decoded as a value of type `reply`. MB, zbus, Seneca,
+        HTTP.
 
         Raises RemoteError, RequestTimeoutError, ConnectionLostError, and PayloadTypeError if the answer is of another
         type.
