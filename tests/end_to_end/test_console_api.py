@@ -63,7 +63,11 @@ class Caller:
     def __call__(self, method: str, path: str, body: bytes | None = None) -> Answer:
         self._connection.request(method, path, body)
         response = self._connection.getresponse()
-        return Answer(response.status, response.getheader("content-type", ""), response.read())
+        kind = response.getheader("content-type", "")
+        if kind.startswith("text/event-stream"):  # an answer that does not end
+            self._connection.close()
+            return Answer(response.status, kind, b"")
+        return Answer(response.status, kind, response.read())
 
 
 @pytest.fixture
@@ -148,6 +152,7 @@ def test_the_document_holds_under_schemathesis(server: Server, tmp_path: Path) -
     command = [
         sys.executable, "-m", "schemathesis.cli", "run", f"{base}/api/openapi.json", "--checks", CHECKS,
         "--max-examples", str(rounds(4)), "--phases", "examples,fuzzing", "--seed", "1", "--exclude-path", "/api/live",
+        "--exclude-path", "/topics",  # like the former, an answer that does not end
         "--request-timeout", "20", "--suppress-health-check", "all", "--no-color",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path)
