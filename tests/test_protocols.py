@@ -17,6 +17,7 @@ SOURCE = Path(raceway.__file__).parent
 # Protocols with one implementation in the package, and why they are there.
 WITH_ONE = {
     "Clock": "the event loops of asyncio and uvloop, and the one that tests move by hand",
+    "OpenedStream": "implemented in the broker, which the model and wires may not import",
     "RequestStream": "implemented in the room of a wire, which net may not import",
     "Sink": "implemented in the room of a wire, which the model may not import",
     "Sleep": "the timer handles of event loops",

@@ -80,9 +80,9 @@ def test_a_pattern_that_re2_does_not_take_is_refused_and_the_former_wish_stays(l
 def test_a_pattern_that_would_make_others_backtrack_takes_linear_time(logs: LogWatch) -> None:
     peer = RecordingPeer()
     logs.watch(peer, ("error",), "(a+)+$")
-    begin = time.perf_counter()
+    begin = time.process_time()
     logs.emit("error", "a" * 20_000 + "b")
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert peer.records == []
 
 

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
@@ -322,6 +323,38 @@ def test_a_slow_consumer_of_a_live_topic_holds_up_nobody_and_misses_nothing(
         wait_until(lambda: server.metric("raceway_rejoined_subscribers_total") > 0, what="it to be live again")
         slow.cancel()
         quick.cancel()
+
+
+def test_a_live_stream_of_which_nothing_is_taken_ends_and_the_rest_of_its_connection_lives(topic: str) -> None:
+    """All streams are on one connection, which is read from all the time."""
+    with running_server(RACEWAY_LISTEN__STALL_S=2) as server, danube_wire(server) as wire:
+        producer_id, kept_id = wire.producer(topic, reliable=False), wire.producer(f"{topic}.kept")
+        stalled, quick = (wire.listen(wire.consumer(topic, subscription=name)) for name in ("stalled", "quick"))
+        slow = wire.listen(wire.consumer(f"{topic}.kept", subscription="slow"))
+        sent, payload = 0, bytes(100_000)
+
+        def send_until_closed() -> bool:
+            nonlocal sent
+            for _ in range(20):
+                wire.send(producer_id, topic, payload)
+                assert next(quick).msg_id.topic_offset == sent
+                sent += 1
+            if sent <= 200:
+                wire.send(kept_id, f"{topic}.kept", payload)
+            return server.metric("raceway_slow_peers_closed_total") > 0
+
+        wait_until(send_until_closed, 60, "the stalled one to be closed")
+        with pytest.raises(grpc.RpcError) as ended:
+            list(stalled)
+        assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "stream reset" in server.stderr
+        assert next(slow).msg_id.topic_offset == 0, "who reads late from a reliable topic is not closed"
+        again = wire.listen(wire.consumer(topic, subscription="stalled"))
+        wire.send(producer_id, topic, b"last")
+        assert next(again).payload == next(quick).payload == b"last"
+        assert server.metric("raceway_slow_peers_closed_total") == 1
+        for stream in (again, quick, slow):
+            stream.cancel()
 
 
 def test_a_live_subscription_without_consumers_misses_messages_and_then_goes(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from raceway import config
@@ -32,6 +34,7 @@ class Service:
         self.methods.unary(SLOW, self.hold)
         self.methods.unary("/test.Echo/Break", self.broken)
         self.methods.unary("/test.Echo/Open", self.open)
+        self.methods.unary("/test.Echo/Live", self.open)
         self.methods.bidi("/test.Echo/Chat", self.chat)
 
     def say(self, session: GrpcSession, calls: list[Call]) -> None:
@@ -47,12 +50,10 @@ class Service:
         raise ValueError("as the test wants it")
 
     def open(self, session: GrpcSession, calls: list[Call]) -> None:
-        for stream, _, _ in calls:
-            self.streams.append(
-                session.open_stream(
-                    stream, lambda n=stream: self.closed.append(n), lambda n=stream: self.rooms.append(n)  # type: ignore[misc]
-                )
-            )  # fmt: skip
+        for stream, _, head in calls:
+            told, room = partial(self.closed.append, stream), partial(self.rooms.append, stream)
+            is_live = head.path.endswith("Live")
+            self.streams.append(session.open_stream(stream, told, room, is_live=is_live))
 
     def chat(self, session: GrpcSession, stream: int, head: CallHead) -> Chat:
         self.chats.append(Chat())
@@ -481,6 +482,86 @@ def test_a_peer_that_takes_bytes_lives_though_it_is_not_heard() -> None:
     desk_.sweep_for(4)
     assert caller.transport.aborted, "and dies when it takes no more"
     assert desk_.counted("bus.slow_closed") == 1
+
+
+# ---- live streams ----------------------------------------------------------------------------------------------------
+
+SHUT = bytes(70_000)  # more than the first window of a stream
+
+
+def test_a_live_stream_of_which_nothing_is_taken_is_reset_and_its_connection_lives() -> None:
+    desk_, service, caller = desk(keepalive_ms=10**9)
+    caller.send(caller.calling("Live"), caller.calling("Live"), h2.window_update(0, 1_000_000))
+    shut, open_ = service.streams
+    shut.send([SHUT])
+    for _ in range(29):  # it reads from the connection all the time
+        desk_.sweep_for(2)
+        open_.send([b"x"])
+        caller.send(frame(h2.PING, 0, 0, bytes(8)))
+    assert service.closed == []
+    caller.heard()
+    desk_.sweep_for(4)
+    assert [(each.stream, each.body) for each in caller.heard() if each.kind == h2.RST_STREAM] == [
+        (shut.id, h2.ENHANCE_YOUR_CALM.to_bytes(4, "big"))
+    ]
+    assert (service.closed, shut.open, open_.open) == ([shut.id], False, True)
+    assert desk_.counted("bus.slow_closed") == 1
+    caller.send(caller.calling("Say", b"still here"))
+    assert list(caller.answers().values()) == [(0, message(b"still here"))]
+    assert caller.session._codec.out.waiting == 0
+
+
+def test_a_live_stream_that_takes_single_bytes_lives() -> None:
+    desk_, service, caller = desk(keepalive_ms=10**9)
+    caller.send(caller.calling("Live"), h2.window_update(0, 1_000_000))
+    service.streams[0].send([SHUT])
+    for _ in range(10):
+        desk_.sweep_for(50)
+        caller.send(h2.window_update(1, 1))
+    assert service.streams[0].open
+    desk_.sweep_for(62)
+    assert service.closed == [1]
+
+
+def test_other_streams_may_hold_a_stream_up_by_the_window_of_the_connection() -> None:
+    desk_, service, caller = desk(keepalive_ms=10**9)
+    caller.send(caller.calling("Live"), caller.calling("Open"))
+    live, slow = service.streams
+    slow.send([SHUT])  # takes the whole window of the connection
+    live.send([b"x"])
+    for _ in range(10):  # the other one is slow, and reads
+        desk_.sweep_for(50)
+        caller.send(h2.window_update(0, 1), h2.window_update(slow.id, 1))
+    assert live.open
+
+
+def test_a_stream_that_is_not_live_may_wait_for_its_window() -> None:
+    desk_, service, caller = desk(keepalive_ms=10**9)
+    caller.send(caller.calling("Open"), h2.window_update(0, 1_000_000))
+    service.streams[0].send([SHUT])
+    for _ in range(50):
+        desk_.sweep_for(5)
+        caller.send(frame(h2.PING, 0, 0, bytes(8)))
+    assert service.streams[0].open
+    assert desk_.counted("bus.slow_closed") == 0
+
+
+@pytest.mark.parametrize("whose", ["connection", "gate"])
+def test_time_in_which_a_peer_is_not_read_from_does_not_count(whose: str) -> None:
+    desk_, service, caller = desk(keepalive_ms=10**9)
+    caller.send(caller.calling("Live"), h2.window_update(0, 1_000_000))
+    service.streams[0].send([SHUT])
+    desk_.sweep_for(50)
+    pause = caller.session.pause if whose == "connection" else lambda: desk_.gate.pause(True)
+    resume = caller.session.resume if whose == "connection" else lambda: desk_.gate.pause(False)
+    pause()
+    desk_.sweep_for(100)
+    resume()
+    desk_.sweep_for(20)  # its window update was in the socket, say
+    assert service.streams[0].open
+    caller.send(frame(h2.PING, 0, 0, bytes(8)))
+    desk_.sweep_for(45)
+    assert service.closed == [1]
 
 
 @pytest.mark.parametrize("said", [b"", b"PRI * HT", b"\0\0\x05"])

@@ -152,3 +152,29 @@ def test_two_files_at_once(whole: Path, known: Known) -> None:
             names, how = chance.sample(files_of(whole), 2), chance.choice(list(DAMAGE))
             print(f"{names}: {how}")
             check(whole, known, folder / "data", names, how, chance)
+
+
+def test_both_marks_with_each_other_file(whole: Path, known: Known) -> None:
+    chance = seeded("both marks")
+    with quick_folder() as folder:
+        for name in files_of(whole):
+            how = chance.choice(list(DAMAGE))
+            print(f"committed, its copy and {name}: {how}")
+            check(whole, known, folder / "data", sorted({"committed", "committed.copy", name}), how, chance)
+
+
+@pytest.mark.parametrize("lost", [("segment-",), ("segment-", "state-"), ("segment-", "identity", "trimmed")])
+def test_both_marks_with_the_newest_files(whole: Path, known: Known, lost: tuple[str, ...]) -> None:
+    """The two newest segments, with everything that belongs to them, and all others of these kinds."""
+    newest = sorted({Path(name).stem for name in files_of(whole) if name.startswith("segment-")})[-2:]
+    names = [name for name in files_of(whole) if name.startswith(lost) and Path(name).stem in [*newest, name]]
+    with quick_folder() as folder:
+        gone = ["committed", "committed.copy", *(name for name in names if not name.startswith("segment-"))]
+        gone += [name for name in names if Path(name).stem in newest]
+        check(whole, known, folder / "data", gone, "deleted", seeded("newest"))
+
+
+def test_both_marks_with_every_segment(whole: Path, known: Known) -> None:
+    with quick_folder() as folder:
+        gone = [name for name in files_of(whole) if name.startswith(("segment-", "committed"))]
+        check(whole, known, folder / "data", gone, "deleted", seeded("segments"))

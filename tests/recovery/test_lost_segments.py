@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from raceway.journal.integrity.recovery import SKIPPED
 from raceway.journal.read.reader import Reader
 from tests.rigs.http_door import event_stream, get, post
 from tests.rigs.server import Server, running_server, wait_until
@@ -79,6 +80,54 @@ def test_a_journal_whose_only_segment_was_removed_says_so_and_goes_on_behind_it(
         assert "journal: missing" in server.stderr
         assert server.metric("raceway_journal_missing_rows") >= 10
         assert min(publish(server, "only", 1)) > max(given)
+
+
+def test_no_offset_is_given_twice_when_the_commit_mark_its_copy_and_the_newest_segment_are_lost(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", **SMALL) as server:
+        with dial_server(server) as client:
+            client.create("old")
+        known = {topic: publish(server, topic, 40) for topic in ("old", "late")}
+        for again in range(2):
+            server.kill()
+            before = rows_of(server.data)
+            newest = [path for path in segments(server.data) if path.stat().st_size][-1]
+            for path in (newest, server.data / "committed", server.data / "committed.copy"):
+                path.unlink()
+            server.start()
+            for topic, given in known.items():
+                fresh = publish(server, topic, 5)
+                assert min(fresh) > max(given), (topic, again)
+                assert len(fresh) == max(fresh) - min(fresh) + 1
+                given += fresh
+            assert min(rows_of(server.data).keys() - before.keys()) > max(before)
+            assert_gaps_are_told(server, again + 1)
+        server.restart()
+        assert_gaps_are_told(server, 2)
+        left = [message["offset"] for message in get(server, "/topics/old?from=0&limit=1000").json()["messages"]]
+        with dial_server(server) as client:  # the queue goes on behind both gaps
+            taken = [client.take("old") for _ in left]
+        assert len(taken) == len(left) < len(known["old"])
+        assert all(min(publish(server, topic, 1)) > max(given) for topic, given in known.items())
+
+
+def assert_gaps_are_told(server: Server, count: int) -> None:
+    assert server.stderr.count("journal: missing") >= count
+    assert server.metric("raceway_journal_missing_rows") >= count * SKIPPED
+    assert sum("are lost" in warning for warning in get(server, "/readyz").json()["warnings"]) >= count
+    assert_told_by_doctor(server)
+    gaps = get(server, "/topics/old?from=0&limit=1000").json()["gaps"]
+    assert sum(gap["next"] - gap["from"] for gap in gaps) >= count * SKIPPED
+
+
+def test_a_new_folder_whose_first_start_was_cut_off_begins_at_zero(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        server.kill()
+        for path in server.data.iterdir():
+            if path.name.startswith(("segment-", "identity", "trimmed", "state-")):
+                path.unlink()
+        server.start()
+        assert publish(server, "t", 1) == [0]
+        assert server.metric("raceway_journal_missing_rows") == 0
 
 
 # Every other file and damage is in test_file_kinds.

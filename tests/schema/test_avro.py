@@ -196,9 +196,9 @@ def test_alternatives_that_look_alike_do_not_multiply() -> None:
 def test_many_alternatives_for_many_values_are_given_up_in_time() -> None:
     branches = [{"type": "enum", "name": f"E{number}", "symbols": [f"s{number}"]} for number in range(5000)]
     text = json.dumps(["s4999"] * 100_000).encode()
-    began = time.monotonic()
+    began = time.process_time()
     assert fault({"type": "array", "items": branches}, text) is not None
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_items_without_bytes_are_refused_when_registered() -> None:
@@ -222,7 +222,7 @@ def doubled(levels: int, leaf: str) -> list[dict[str, Any]]:
 def test_records_that_double_without_taking_bytes_do_not_hold_up_anybody() -> None:
     fields = doubled(64, "null")
     whole = {"type": "record", "name": "Whole", "fields": fields}
-    began = time.monotonic()
+    began = time.process_time()
     found = schema(whole).maybe_fault(b"")
     assert found is not None
     assert found.rule == "work"
@@ -234,7 +234,7 @@ def test_records_that_double_without_taking_bytes_do_not_hold_up_anybody() -> No
                 "fields": [*fields, {"name": "x", "type": {"type": "array", "items": "R63"}}],
             }
         )
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_steps_without_bytes_are_counted_over_all_blocks_of_a_file() -> None:

@@ -98,9 +98,9 @@ def test_patterns_that_cannot_be_searched_in_linear_time_are_refused(pattern: st
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)*$", "(.*)*x"])
 def test_patterns_that_are_catastrophic_elsewhere_take_no_time(pattern: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     schema({"pattern": pattern}).maybe_fault(json.dumps("a" * 50_000 + "b").encode())
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.process_time() - began < PATIENCE_S
 
 
 def test_patterns_are_bounded_in_number_and_in_size_together() -> None:
@@ -129,10 +129,10 @@ def test_a_wide_schema_takes_a_long_text() -> None:
 def test_measuring_a_schema_is_bounded_itself() -> None:
     """Many references to a schema with many members."""
     many: dict[str, Any] = {"properties": {f"p{number}": {} for number in range(5000)}}
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(SchemaInvalidError, match="too many"):
         schema({"$defs": {"many": many}, "allOf": [{"$ref": "#/$defs/many"}] * 4000})
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.process_time() - began < PATIENCE_S
 
 
 def test_alternatives_that_multiply_are_refused_when_registered() -> None:
@@ -151,13 +151,13 @@ def test_ways_that_multiply_from_level_to_level_admit_only_shallow_values() -> N
     for level in range(1, 40):
         below = {"$ref": f"#/$defs/d{level - 1}"}
         defs[f"d{level}"] = {"allOf": [{"properties": {"a": below}}, {"properties": {"a": below}}]}
-    began = time.monotonic()
+    began = time.process_time()
     multiplied = schema({"$defs": defs, "$ref": "#/$defs/d39"})
     assert multiplied.maybe_fault(b'{"a": {"a": {}}}') is None
     found = multiplied.maybe_fault(b'{"a":' * 39 + b"1" + b"}" * 39)
     assert found is not None
     assert found.rule == "work"
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.process_time() - began < PATIENCE_S
 
 
 def test_a_schema_that_grows_with_the_depth_of_the_value_admits_only_shallow_values() -> None:
@@ -167,11 +167,11 @@ def test_a_schema_that_grows_with_the_depth_of_the_value_admits_only_shallow_val
     expression = schema({"anyOf": [{"type": "integer"}, node, other]})
     assert expression.maybe_fault(b'{"op": "mul", "left": {"op": "add", "left": 1}}') is None
     deep = b'{"op": "x", "left": ' * 60 + b"1" + b"}" * 60
-    began = time.monotonic()
+    began = time.process_time()
     found = expression.maybe_fault(deep)
     assert found is not None
     assert found.rule == "work"
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.process_time() - began < PATIENCE_S
 
 
 def test_an_ordinary_recursive_schema_admits_deep_values() -> None:
@@ -216,9 +216,9 @@ def test_a_reference_back_to_itself_without_a_step_into_the_value_is_refused(doc
 
 
 def test_large_arrays_of_unique_items_are_checked_in_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     schema({"uniqueItems": True}).maybe_fault(json.dumps(list(range(100_000))).encode())
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.process_time() - began < PATIENCE_S
 
 
 def test_a_complaint_does_not_repeat_a_large_value() -> None:

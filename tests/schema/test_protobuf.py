@@ -155,9 +155,9 @@ def test_deep_definitions_and_deep_messages_are_bounded() -> None:
 
 def test_a_large_definition_is_read_in_time() -> None:
     fields = " ".join(f"int32 field_{number} = {number};" for number in range(1, 1000))
-    began = time.monotonic()
+    began = time.process_time()
     proto(" ".join(f"message A{number} {{ {fields} }}" for number in range(30)))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 # ---- compatibility --------------------------------------------------------------------------------------------------

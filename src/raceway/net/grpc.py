@@ -39,6 +39,8 @@ __all__ = [
 KEEPALIVE = b"raceway!"
 # A peer is closed when this multiple of the output limit waits for flow-control windows that it does not open.
 WAITING_LIMIT = 2
+# Pauses of reading up to this length do not matter for a limit of many seconds.
+LONG_PAUSE_S = 1.0
 
 # The first argument of handlers is the session of the wire, a subclass of `GrpcSession`.
 Handler = Callable[[Any, list[Call]], None]
@@ -153,16 +155,27 @@ class ServerStream:
     """An answer of many messages, as the handler sees it.
 
     `on_closed` is called once if the stream ends other than by `end`: cancelled, deadline exceeded, connection lost.
+    `is_live`: the peer must take what is sent, or the stream is reset.
     """
 
-    __slots__ = ("_session", "id", "on_closed", "on_room")
+    __slots__ = ("_moved", "_seen", "_session", "id", "is_live", "on_closed", "on_room")
 
     def __init__(
-        self, session: GrpcSession, stream: int, on_closed: Callable[[], None], on_room: Callable[[], None]
+        self,
+        session: GrpcSession,
+        stream: int,
+        on_closed: Callable[[], None],
+        on_room: Callable[[], None],
+        *,
+        is_live: bool = False,
     ) -> None:
         self._session = session
         self.id = stream
         self.on_closed, self.on_room = on_closed, on_room
+        self.is_live = is_live
+        # Progress of the peer, and when it last changed or nothing was queued.
+        self._seen: int | None = None
+        self._moved = 0.0
 
     @property
     def open(self) -> bool:
@@ -176,6 +189,12 @@ class ServerStream:
     def send(self, messages: Sequence[bytes]) -> None:
         if self.open:
             self._session.send(self.id, messages)
+
+    def unmoved_s(self, now: float, progress: int | None) -> float:
+        """Return for how long the peer has taken nothing of what is queued; 0 if it has, or if nothing is."""
+        if progress is None or progress != self._seen:
+            self._seen, self._moved = progress, now
+        return now - self._moved
 
     def end(self, status: Status = Status.OK, text: str = "") -> None:
         """End the stream with trailers after all pending messages. Does not call `on_closed`."""
@@ -204,7 +223,7 @@ class GrpcSession(Connection):
         self._buffered = 0
         self._deadlines: TimerWheel[int] = TimerWheel()
         self._ticks = False
-        self._swept = gate.time()
+        self._swept = self._paused_s = gate.time()
         # The connection was lost while streams were open: deliveries in flight may not have arrived.
         self.lost = False
         self._asked: float | None = None
@@ -398,9 +417,11 @@ class GrpcSession(Connection):
         for stream in streams:
             self.refuse(stream, status, text)
 
-    def open_stream(self, stream: int, on_closed: Callable[[], None], on_room: Callable[[], None]) -> ServerStream:
+    def open_stream(
+        self, stream: int, on_closed: Callable[[], None], on_room: Callable[[], None], *, is_live: bool = False
+    ) -> ServerStream:
         """Start an answer of many messages. If the peer has reset the stream already, `on_closed` is called soon."""
-        opened = self.streams[stream] = ServerStream(self, stream, on_closed, on_room)
+        opened = self.streams[stream] = ServerStream(self, stream, on_closed, on_room, is_live=is_live)
         if stream in self._codec.http2.streams:
             self._codec.open(stream)
         else:
@@ -485,6 +506,7 @@ class GrpcSession(Connection):
         self._notice_reading()
         if self.cut_stuck(now):
             return
+        self._reset_stuck(now)
         if self.is_stalled(now):
             self.cut("message not completed in time", "bus.stalled_closed")
         elif self._asked is not None and (now - self._asked) * 1000 >= settings.keepalive_timeout_ms:
@@ -493,6 +515,33 @@ class GrpcSession(Connection):
             # RFC 9113, 6.7: the peer must answer a PING; any other frame of it counts as well (`hear`).
             self._asked = now
             self._codec.http2.ping(KEEPALIVE)
+
+    def _reset_stuck(self, now: float) -> None:
+        """Reset live streams of which the peer takes nothing, although it reads from the connection."""
+        for stream in [each for each in self.streams.values() if each.is_live]:
+            # While its frames are not read, the peer cannot open a window.
+            progress = None if self._pauses else self._codec.out.maybe_progress(stream.id)
+            if stream.unmoved_s(now, progress) <= self._gate.listen.stall_s:
+                continue
+            waiting = self._codec.out.waits(stream.id)
+            self.runtime.counts["bus.slow_closed"] += 1
+            log.warning("stream reset", peer=self.id, address=self.address, stream=stream.id, waiting=waiting)
+            self.runtime.emit("warn", f"stream of connection {self.id} closed: peer does not read", module="listen")
+            self._codec.abort(stream.id)
+            self._leave(stream.id)
+
+    def pause(self) -> None:
+        if not self._pauses:
+            self._paused_s = self._gate.time()
+        super().pause()
+
+    def resume(self) -> None:
+        super().resume()
+        now = self._gate.time()
+        # The gate does not sweep while it is paused.
+        if not self._pauses and now - self._paused_s > LONG_PAUSE_S:
+            for stream in self.streams.values():
+                stream.unmoved_s(now, None)
 
     def _notice_reading(self) -> None:
         """Reset the idle timer while the peer reads our output: its answer to a PING may be behind paused input."""

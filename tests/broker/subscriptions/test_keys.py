@@ -37,9 +37,9 @@ def test_classes_and_escapes_are_plain_text() -> None:
 
 
 def test_no_glob_makes_matching_slow() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert not glob_matches(b"*a" * 100 + b"b", b"a" * 2000)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_filter_without_globs_accepts_any_key() -> None:

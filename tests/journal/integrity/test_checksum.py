@@ -131,9 +131,9 @@ def test_mending_a_stripe_is_quick() -> None:
     """50 ms was the aim; ten times that, so that a busy machine does not fail the test."""
     damaged = flip(FULL, 3)
     maybe_mend(damaged, crc(FULL))
-    begin = time.perf_counter()
+    begin = time.process_time()
     maybe_mend(damaged, crc(FULL))
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, STRIPE - 17, STRIPE - 16, STRIPE - 15, STRIPE, 3 * STRIPE - 16])

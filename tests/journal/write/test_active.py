@@ -174,3 +174,13 @@ def test_a_file_is_never_seen_before_it_is_known_to_be_the_active_one(made: Made
     assert seen[-1] == [False, True]
     made.keep(1)
     assert made.sequences() == [0, 1]
+
+
+def test_a_segment_is_closed_after_so_many_rows(tmp_path: Path) -> None:
+    """Recovery counts on it when it does not know how many rows the newest segment had."""
+    made = Made(tmp_path, most_rows=3)
+    for first, is_due in enumerate([False, False, True]):
+        made.keep(first)
+        assert made.active.is_due(0) is is_due
+    made.active.roll(3)
+    assert not made.active.is_due(0)

@@ -44,8 +44,8 @@ MAX_NAME, MAX_FILTERS = 255, 100
 class Stream:
     """The stream of a consumer: an `OpenedStream`."""
 
-    def __init__(self, table: SubscriptionTable, consumer_id: int) -> None:
-        self._table, self._consumer_id = table, consumer_id
+    def __init__(self, table: SubscriptionTable, consumer_id: int, *, is_live: bool) -> None:
+        self._table, self._consumer_id, self.is_live = table, consumer_id, is_live
         self._attached: tuple[Subscription, Consumer, Sink] | None = None
 
     def start(self, sink: Sink) -> None:
@@ -316,7 +316,7 @@ class SubscriptionTable(SubscriptionHost):
         """Raises UnknownConsumerError, ForbiddenError."""
         subscription, _ = self.consumer(call.consumer_id)
         self._bus.security.check(peer.principal, "Consume", subscription.topic.name)
-        return Stream(self, call.consumer_id)
+        return Stream(self, call.consumer_id, is_live=not subscription.reliable)
 
     def is_consumer(self, consumer_id: int) -> bool:
         return consumer_id in self._by_consumer

@@ -7,13 +7,15 @@ process died: they are kept if their bodies are good (they may have been acknowl
 lags behind the truth). Whatever follows the last good block is cut. A last block shorter than its head says is cut on
 either side of the mark: it cannot be continued.
 
-Sequences go on above the mark. Where rows are missing after the snapshot of the state, their topics are unknown: the
-next offset of every topic, and that of topics never seen, is raised by their number. So no offset is given out twice,
-whatever is lost; the next start comes to the same result, because it finds the same rows missing.
+Sequences go on above the mark; if it is lost together with its copy, so far above the last position that any file
+tells of (`SKIPPED`) that none is used again. Where rows are missing after the snapshot of the state, their topics are
+unknown: the next offset of every topic, and that of topics never seen, is raised by their number. So no offset is given
+out twice, whatever is lost; the next start comes to the same result, because it finds the same rows missing.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -25,6 +27,7 @@ import pyarrow.compute as pc
 
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, opened, write_file
+from raceway.journal.identity import NAME as IDENTITY
 from raceway.journal.identity import (
     Identity,
     maybe_find_marker,
@@ -40,10 +43,15 @@ from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT, FolderCatal
 from raceway.journal.read.index import Index
 from raceway.journal.read.segment import BlockSegment, add_found, first_of, missing, resumable_index
 from raceway.journal.state import State, decode_row, maybe_decode_snapshot
-from raceway.journal.write.active import snapshot_paths
-from raceway.journal.write.mark import COPY, TRIMMED, maybe_read_position, write_trimmed
+from raceway.journal.write.active import SEGMENT_ROWS, snapshot_paths
+from raceway.journal.write.mark import COPY, TRIMMED, create_marks, maybe_read_position, write_trimmed
 from raceway.journal.write.mark import NAME as COMMITTED
 from raceway.model.envelope import CONTROL
+
+# Positions that are left out if `committed` and its copy are lost, above the last one that any file tells of: two
+# segments, because the one before the newest may be lost with it, or be closed since the last snapshot.
+SKIPPED = 2 * SEGMENT_ROWS
+_SEGMENT_NAME = re.compile(rf"{SEGMENT}\d{{20}}\.")
 
 
 @dataclass(frozen=True)
@@ -64,20 +72,30 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     names = files.names(folder)
     blocks = sorted(folder / name for name in names if name.startswith(SEGMENT) and name.endswith(BLOCKS))
     sealed = {first_of(folder / name) for name in names if name.startswith(SEGMENT) and name.endswith(PARQUET)}
+    is_new = not (blocks or sealed or IDENTITY in names or snapshot_paths(folder, names))
+    if is_new:
+        # Before any other file: from now on a folder without them has lost them.
+        create_marks(files, folder)
     # The snapshot first: it also has the source id, if the file `identity` is lost.
     sequence, source, state = _newest_snapshot(folder, files, names, damage)
     identity = _identity(folder, files, blocks, source, damage, is_new=not blocks and not sealed)
-    mark = _mark(folder, files, damage, is_new=not blocks and not sealed)
+    mark = _maybe_mark(folder, files, damage)
     # Blocks that are also sealed are closed: only blocks newer than every sealed file were being written.
     newest = blocks[-1] if blocks and first_of(blocks[-1]) > max(sealed, default=-1) else None
     tail = _recover_tail(newest, files, identity.marker_bytes, mark, damage) if newest else None
     # Before the catalogue is listed, which reads `trimmed` to tell losses from removed rows.
-    _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=mark is None)
+    _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=is_new)
     catalogue = _catalogue(folder, files, identity.marker_bytes, damage, tail)
     segments, begin = catalogue.listing.segments, catalogue.listing.begin
     known = -1 if mark is None else mark
-    # Mark, snapshot and files each prove that positions up to theirs were used.
-    last = max(sequence, known, *(segment.last for segment in segments[-1:]))
+    # Mark, snapshot and files each prove that positions up to theirs were used; so does the name of a file that is left
+    # of a lost segment.
+    named = (first_of(folder / name) - 1 for name in names if _SEGMENT_NAME.match(name))
+    last = max(sequence, known, *named, *(segment.last for segment in segments[-1:]))
+    if mark is None:
+        reason = "lost with its copy, so nobody knows how many of these rows there were; their positions are left out"
+        damage.add(missing(COMMITTED, 0, 0, last + 1, last + SKIPPED, reason))
+        last += SKIPPED
     if sequence < 0 < begin:
         reason = f"no readable snapshot, and rows below {begin} were removed by retention: state set there is lost"
         damage.add(Damage(kind="missing", file="state", reason=reason))
@@ -86,8 +104,8 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     # Rows between the last readable one and the end: each may have had an offset of any topic.
     state.skip(max(0, next_sequence - accounted))
     report_holes(files, segments, begin, last + 1, damage)
-    # After unreadable committed rows a new segment begins: a reader finds its way back at file borders.
-    index = tail.index if tail and not tail.is_spoiled else Index(next_sequence)
+    # After unreadable or skipped rows a new segment begins: a reader finds its way back at file borders.
+    index = tail.index if tail and not tail.is_spoiled and mark is not None else Index(next_sequence)
     return Recovered(identity, index, state, next_sequence)
 
 
@@ -175,14 +193,13 @@ def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: Damag
 # ---- the two positions ----------------------------------------------------------------------------------------------
 
 
-def _mark(folder: Path, files: Files, damage: DamageLog, *, is_new: bool) -> int | None:
-    """Return the commit mark, from its copy if necessary; None if there is neither."""
+def _maybe_mark(folder: Path, files: Files, damage: DamageLog) -> int | None:
+    """Return the commit mark, from its copy if necessary; None if both are lost."""
     if (mark := maybe_read_position(files, folder / COMMITTED)) is not None:
         return mark
     mark = maybe_read_position(files, folder / COPY)
-    if mark is not None or not is_new:
-        reason = "read from its copy" if mark is not None else "so is its copy; every complete block is kept"
-        damage.add(Damage(kind="rebuilt", file=COMMITTED, reason=f"missing or damaged; {reason}"))
+    reason = "read from its copy" if mark is not None else "so is its copy; every complete block is kept"
+    damage.add(Damage(kind="rebuilt", file=COMMITTED, reason=f"missing or damaged; {reason}"))
     return mark
 
 

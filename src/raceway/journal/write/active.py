@@ -14,6 +14,9 @@ from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.block import Frame
 
 SNAPSHOT = "state-"
+# Rows of a segment, at most; 64 MiB of the smallest messages are fewer. Recovery counts on it when it cannot know how
+# many rows were lost with the newest segment.
+SEGMENT_ROWS = 1 << 22
 # The newest one may be torn by a crash of the disk; the one before it is the fallback of `recovery`.
 _KEPT_SNAPSHOTS = 2
 # Blocks that a start after a crash may have to walk over: less than 0.1 s.
@@ -41,10 +44,11 @@ class ActiveSegment:
         catalogue: FolderCatalogue,
         index: Index,
         save_every: int = _BLOCKS_BETWEEN_SAVES,
+        most_rows: int = SEGMENT_ROWS,
     ) -> None:
         self._settings, self._folder, self._files = settings, folder, files
         self._marker, self._damage, self._catalogue = marker, damage, catalogue
-        self._saved_blocks, self._save_every = 0, save_every
+        self._saved_blocks, self._save_every, self._most_rows = 0, save_every, most_rows
         self._begin(index)
 
     @property
@@ -95,6 +99,8 @@ class ActiveSegment:
         # name.
         if not len(self._index):
             return False
+        if self._index.last - self._index.first + 1 >= self._most_rows:
+            return True
         age_us = now_us - self._index.first_time_us
         return self._index.covered >= self._settings.segment_bytes or age_us >= self._settings.segment_age_s * 1e6
 

@@ -2,7 +2,8 @@
 
 16 bytes: the sequence, its CRC, and the CRC again. `committed` is written after each sync but not synced itself: after
 a power failure it may lag behind the truth, never be ahead of it. No reader goes beyond it. It alone tells how much was
-lost with the newest segment, so there is a copy of it, `committed.copy`.
+lost with the newest segment, so there is a copy of it, `committed.copy`. Both are the first files of a new journal: a
+folder that has other files and neither of these has lost them.
 
 `trimmed` is the first position that ought to be there. It is raised, and synced, before retention removes a segment: so
 what retention removed is never taken for a loss, nor a loss for what retention removed.
@@ -65,6 +66,13 @@ def maybe_read_position(files: Files, path: Path) -> int | None:
         if (found := maybe_decode_mark(data)) is not None:
             return found
     return None
+
+
+def create_marks(files: Files, folder: Path) -> None:
+    """Write `committed` and its copy for a journal without rows, and make them durable."""
+    with closing(Mark(files, folder)) as mark:
+        mark.write(-1, sync=True)
+    files.sync_folder(folder)
 
 
 def write_trimmed(files: Files, folder: Path, first: int) -> None:

@@ -41,7 +41,12 @@ class Sink(Protocol):
 
 
 class OpenedStream(Protocol):
-    """The bus's end of a consumer's stream."""
+    """The bus's end of a consumer's stream.
+
+    `is_live`: of a subscription that is not reliable; nobody waits for its consumers.
+    """
+
+    is_live: bool
 
     def start(self, sink: Sink) -> None:
         """Deliver messages to this sink from now on. An older stream of the consumer ends."""

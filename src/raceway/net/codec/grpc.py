@@ -20,7 +20,7 @@ import msgspec
 from raceway.errors import MalformedError
 from raceway.net.codec.grpc_head import CallHead, Refusal, Status, judge, refusal, status_fields
 from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
-from raceway.net.codec.http2_frames import field, status_field
+from raceway.net.codec.http2_frames import ENHANCE_YOUR_CALM, field, status_field
 from raceway.net.codec.http2_heads import RequestHead
 
 # Length-Prefixed-Message: Compressed-Flag, one byte; Message-Length, four bytes, big-endian.
@@ -357,6 +357,12 @@ class GrpcConnection:
         if inflow is not None:
             self._kept -= len(inflow.message or b"")
             self._release(inflow)
+
+    def abort(self, stream: int) -> None:
+        """Reset a call whose queued messages the peer does not take: trailers would have to wait behind them."""
+        self._drop(stream)
+        # Clients report this code as RESOURCE_EXHAUSTED.
+        self.out.reset(stream, ENHANCE_YOUR_CALM)
 
     # ---- responses ---------------------------------------------------------------------------------------------------
 

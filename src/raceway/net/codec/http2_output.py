@@ -27,7 +27,7 @@ class Output:
         self._window = self._initial = h2.DEFAULT_WINDOW
         self._ready: OrderedDict[int, Http2Stream] = OrderedDict()  # streams held up by the connection's window only
         self.frame_bytes = h2.DEFAULT_FRAME
-        self.waiting = 0
+        self.waiting = self._sent = 0
         self._moved: set[int] = set()
 
     # ---- answers -----------------------------------------------------------------------------------------------------
@@ -112,6 +112,16 @@ class Output:
         found = self._streams.get(stream)
         return found.waiting if isinstance(found, Http2Stream) else 0
 
+    def maybe_progress(self, stream: int) -> int | None:
+        """Return a number that changes when the peer takes queued bytes of a stream; None if none are queued.
+
+        While only the connection's window holds the stream up, bytes of any stream count.
+        """
+        found = self._streams.get(stream)
+        if not isinstance(found, Http2Stream) or not found.waiting:
+            return None
+        return found.sent if self._initial + found.credit <= 0 else self._sent
+
     def take_moved(self) -> set[int]:
         """Return the streams that have sent queued bytes since the last call."""
         moved, self._moved = self._moved, set()
@@ -187,6 +197,8 @@ class Output:
         room = max(0, min(self._window, self._initial + stream.credit, QUANTUM, stream.waiting))
         self._window -= room
         self.waiting -= room
+        self._sent += room
+        stream.sent += room
         self._moved.add(stream.id)
         while room:
             piece = stream.pull(min(room, self.frame_bytes))

@@ -23,7 +23,8 @@ class Http2Stream:
     """
 
     __slots__ = (
-        "allowed", "chunks", "credit", "ended", "head", "id", "length", "received", "trailers", "used", "waiting"
+        "allowed", "chunks", "credit", "ended", "head", "id", "length", "received", "sent", "trailers", "used",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, head: RequestHead | None, allowed: int, *, ended: bool) -> None:
@@ -36,7 +37,7 @@ class Http2Stream:
         self.credit = 0
         # None until used: an empty deque takes more memory than the rest of the object.
         self.chunks: deque[bytes | memoryview] | None = None
-        self.waiting = 0
+        self.waiting = self.sent = 0
         self.trailers: bytes | None = None
 
     def push(self, data: bytes) -> None:

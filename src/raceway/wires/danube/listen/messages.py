@@ -207,7 +207,7 @@ class ConsumerStream:
         self._principal = principal
         self._address = calls.address(session).encode()
         self._above: OpenedStream | None = source
-        self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room)
+        self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room, is_live=source.is_live)
         self._deliverer: Deliverer | None = None
         self._session = session
 
