@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp
@@ -46,14 +46,16 @@ def ask(
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()],
     }  # fmt: skip
 
-    async def run() -> None:
-        answering = asyncio.ensure_future(app(scope, receive, send))
-        while not answering.done():
-            settle()
-            await asyncio.wait([answering], timeout=0.001)
-        answering.result()
-
-    asyncio.run(run())
+    asyncio.run(settled(app(scope, receive, send), settle))
     start, *parts = sent
     found = {name.decode(): value.decode() for name, value in start["headers"]}
     return Answer(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+
+
+async def settled(answering: Awaitable[None], settle: Callable[[], object]) -> None:
+    """Wait for an answer while a loop is moved by hand."""
+    answer = asyncio.ensure_future(answering)
+    while not answer.done():
+        settle()
+        await asyncio.wait([answer], timeout=0.001)
+    answer.result()

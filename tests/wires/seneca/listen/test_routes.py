@@ -14,7 +14,7 @@ from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
 from raceway.wires.seneca.listen.routes import SenecaRoutes
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
-from tests.web.asgi import Answer, ask
+from tests.web.asgi import Answer, ask, settled
 
 PATH = "/api/seneca/services"
 TOKEN = {"Authorization": "Bearer s3cret"}
@@ -51,11 +51,16 @@ def table() -> Table:
 
 
 @pytest.fixture
-def app(table: Table) -> Starlette:
-    return build_app(DOOR(Bench().broker), (), more=[SenecaRoutes(table)])
+def bench() -> Bench:
+    return Bench()
 
 
-def send(app: Starlette, method: str, body: bytes, headers: dict[str, str] | None = None) -> Answer:
+@pytest.fixture
+def app(bench: Bench, table: Table) -> Starlette:
+    return build_app(DOOR(bench.broker), (), more=[SenecaRoutes(table)])
+
+
+def send(bench: Bench, app: Starlette, method: str, body: bytes, headers: dict[str, str] | None = None) -> Answer:
     """A request with a body, in two pieces."""
     sent: list[MutableMapping[str, Any]] = []
     pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
@@ -71,7 +76,7 @@ def send(app: Starlette, method: str, body: bytes, headers: dict[str, str] | Non
         "path": PATH, "raw_path": PATH.encode(), "query_string": b"", "root_path": "",
         "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
     }  # fmt: skip
-    asyncio.run(app(scope, receive, write))
+    asyncio.run(settled(app(scope, receive, write), bench.loop.settle))
     return Answer(sent[0]["status"], {}, b"".join(part.get("body", b"") for part in sent[1:]))
 
 
@@ -80,11 +85,12 @@ def test_services_are_listed(app: Starlette) -> None:
     assert [(row["pin"], row["state"]) for row in services] == [("role:a", "up"), ("role:b", "down")]
 
 
-def test_a_service_is_attached_by_body_or_by_query(app: Starlette, table: Table) -> None:
+def test_a_service_is_attached_by_body_or_by_query(bench: Bench, app: Starlette, table: Table) -> None:
+    settle = bench.loop.settle
     wanted = {"pin": "role:a", "url": "http://127.0.0.1:1", "dialect": "L"}
-    assert json.loads(send(app, "POST", json.dumps(wanted).encode()).body)["services"][0]["pin"] == "role:a"
-    assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "POST").status == 200
-    assert ask(app, f"{PATH}?pin=foo:*&url=tcp://h:2&name=foos", "POST").status == 200
+    assert json.loads(send(bench, app, "POST", json.dumps(wanted).encode()).body)["services"][0]["pin"] == "role:a"
+    assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "POST", settle=settle).status == 200
+    assert ask(app, f"{PATH}?pin=foo:*&url=tcp://h:2&name=foos", "POST", settle=settle).status == 200
     assert table.told == [
         ("attach", "role:a", "http://127.0.0.1:1", "L"),
         ("attach", "role:b", "tcp://h:2", "auto"),
@@ -92,8 +98,9 @@ def test_a_service_is_attached_by_body_or_by_query(app: Starlette, table: Table)
     ]
 
 
-def test_a_service_is_detached(app: Starlette, table: Table) -> None:
-    assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "DELETE").json() == {"detached": 1}
+def test_a_service_is_detached(bench: Bench, app: Starlette, table: Table) -> None:
+    answer = ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "DELETE", settle=bench.loop.settle)
+    assert answer.json() == {"detached": 1}
     assert table.told == [("detach", "role:b", "tcp://h:2")]
 
 
@@ -102,8 +109,8 @@ def test_a_service_is_detached(app: Starlette, table: Table) -> None:
     [b"x", b"[]", b'{"pin":1,"url":"u"}', b'{"pin":"p"}', b'{"pin":"p","url":"u","dialect":"Q"}',
      b'{"pin":"p","url":"u","more":1}', b"\xff", b" " * 100_000],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused(app: Starlette, table: Table, body: bytes) -> None:
-    assert send(app, "POST", body).status == 400
+def test_what_cannot_be_read_is_refused(bench: Bench, app: Starlette, table: Table, body: bytes) -> None:
+    assert send(bench, app, "POST", body).status == 400
     assert table.told == []
 
 
@@ -121,13 +128,13 @@ def test_a_refusal_says_why(error: RacewayError, status: int) -> None:
     assert (answer.status, answer.json()["error"]["code"]) == (status, error.code)
 
 
-def test_where_the_bus_has_a_token_it_is_wanted(table: Table) -> None:
-    app = build_app(DOOR(Bench().broker), (), "s3cret", [SenecaRoutes(table)])
+def test_where_the_bus_has_a_token_it_is_wanted(bench: Bench, table: Table) -> None:
+    app = build_app(DOOR(bench.broker), (), "s3cret", [SenecaRoutes(table)])
     for method in ("GET", "POST", "DELETE"):
         assert ask(app, f"{PATH}?pin=p&url=u", method).status == 403
     assert table.told == []
     assert ask(app, PATH, headers=TOKEN).status == 200
-    assert ask(app, f"{PATH}?pin=p&url=u", "POST", TOKEN).status == 200
+    assert ask(app, f"{PATH}?pin=p&url=u", "POST", TOKEN, settle=bench.loop.settle).status == 200
 
 
 def test_pages_of_other_sites_attach_nothing(app: Starlette, table: Table) -> None:
