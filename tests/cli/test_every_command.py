@@ -181,6 +181,22 @@ def test_with_a_wrong_port_the_status_is_3_and_one_line_says_so(name: str) -> No
     assert "127.0.0.1" in told.stderr
 
 
+@pytest.fixture(scope="module")
+def furnished(server: Server) -> Server:
+    """The same bus, with something in every list."""
+    schema = str(server.data.parent / "schema.json")
+    made = (
+        ["subscription", "create", "orders", "billing_of_the_northern_warehouse"], ["queue", "create", "parcels"],
+        ["schema", "register", "parcel", schema, "--type", "json_schema"], ["schema", "bind", "refused", "parcel"],
+        ["schema", "policy", "refused", "enforce", "--validate"],
+    )  # fmt: skip
+    for words in made:
+        told = run([*words, "--data", str(server.data)])
+        assert told.status == ExitCode.OK, (words, told.stderr)
+    assert run(["pub", "refused", "no JSON", "--data", str(server.data)]).status == ExitCode.FAILED
+    return server
+
+
 def on_terminal(words: list[str]) -> tuple[int, list[str]]:
     """Run a command on a terminal of 60 columns; return its status and what it printed there."""
     leader, follower = pty.openpty()
@@ -206,16 +222,16 @@ TABLES = (
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_on_60_columns_no_line_is_longer(name: str, server: Server) -> None:
-    status, lines = on_terminal(words_of(name, server))
+def test_on_60_columns_no_line_is_longer(name: str, furnished: Server) -> None:
+    status, lines = on_terminal(words_of(name, furnished))
     assert status == 0
     assert lines
     assert max(map(len, lines)) <= COLUMNS, lines
 
 
 @pytest.mark.parametrize("name", [*TABLES, "journal dump", "config"])
-def test_piped_to_head_nothing_is_complained(name: str, server: Server) -> None:
-    command = shlex.join([sys.executable, "-m", "raceway", *words_of(name, server)])
+def test_piped_to_head_nothing_is_complained(name: str, furnished: Server) -> None:
+    command = shlex.join([sys.executable, "-m", "raceway", *words_of(name, furnished)])
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True, timeout=60, check=False
     )

@@ -253,7 +253,7 @@ def test_a_poisoned_key_is_loud_and_let_go_by_a_policy(visitor: Visitor, server:
             consumer.ack(beside)
             page = visitor.go("subscriptions")
             notice = page.get_by_role("alert").filter(has_text=topic)
-            expect(notice).to_contain_text(f"Subscription sorter of {topic} has 1 message that failed too often")
+            expect(notice).to_contain_text(f"Subscription sorter of {topic} is blocked by the message at offset 0")
             notice.get_by_role("button", name="Change its policy").click()
             form = page.get_by_role("form", name="Failure policy")
             form.get_by_label("Then the message").select_option("drop")

@@ -87,20 +87,11 @@ export class Policies {
   /** @param {any[]} rows  subscriptions of a topic, or of the bus */
   update(rows) {
     const blocked = rows.filter((row) => row.blocked_at !== null);
-    const poisoned = rows.filter((row) => row.blocked_at === null && row.poisoned > 0);
     const lettered = rows.filter((row) => row.dead_letters > 0);
-    const facts = JSON.stringify([...blocked, ...poisoned, ...lettered].map((row) => [row.topic, row.name, row.blocked_at, row.blocked_by, row.poisoned, row.dead_letters]));
+    const facts = JSON.stringify([...blocked, ...lettered].map((row) => [row.topic, row.name, row.blocked_at, row.blocked_by, row.dead_letters]));
     if (facts === this.shown) return; // a button that somebody is about to press stays where it is
     this.shown = facts;
-    replace(this.stuck, blocked.slice(0, MOST_NOTICES).map((row) => this.#notice(row)), poisoned.slice(0, MOST_NOTICES).map((row) => this.#poisoned(row)),
-      lettered.length ? letters(lettered) : null);
-  }
-
-  /** @param {any} row */
-  #poisoned(row) {
-    return h("div", { class: "notice bad", role: "alert" },
-      h("p", {}, `Subscription ${row.name} of ${row.topic} has ${counted(row.poisoned, "message")} that failed too often and stay behind the others. Change its failure policy, so that they are dropped or copied to a dead-letter topic.`),
-      h("div", { class: "actions" }, h("button", { type: "button", onclick: () => this.open(row) }, "Change its policy")));
+    replace(this.stuck, blocked.slice(0, MOST_NOTICES).map((row) => this.#notice(row)), lettered.length ? letters(lettered) : null);
   }
 
   /** A message that failed too often stops a subscription: which, and the two ways out. @param {any} row */
