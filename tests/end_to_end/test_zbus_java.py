@@ -16,13 +16,18 @@ import pytest
 from tests.rigs.mb_wire import connect
 from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import Server, wait_until
-from tests.rigs.tools import installed, maven_jars
+from tests.rigs.tools import FETCH_S, installed, maven_jars
 from tests.rigs.zbus_wire import Client, fresh_name
-
-pytestmark = pytest.mark.may_skip("Maven Central cannot be reached from everywhere")
 
 PROGRAM = Path(__file__).parent.parent / "zbus_java" / "Peer.java"
 WAIT_S = 60
+# A compiler on a busy machine; the first test also waits for its jars.
+COMPILE_S = 180
+
+pytestmark = [
+    pytest.mark.may_skip("Maven Central cannot be reached from everywhere"),
+    pytest.mark.timeout(FETCH_S + COMPILE_S + 2 * WAIT_S),
+]
 COUNT = 20
 
 
@@ -34,7 +39,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     if (compiler := shutil.which("javac")) is None:
         pytest.skip("there is no javac")
     folder = str(tmp_path_factory.mktemp("classes"))
-    subprocess.run([compiler, "-cp", os.pathsep.join(jars), "-d", folder, str(PROGRAM)], check=True, timeout=WAIT_S)
+    subprocess.run([compiler, "-cp", os.pathsep.join(jars), "-d", folder, str(PROGRAM)], check=True, timeout=COMPILE_S)
     return os.pathsep.join([folder, *jars])
 
 
