@@ -21,6 +21,9 @@ settings.load_profile("default")
 # A shell without job control starts what runs in its background deaf to Ctrl-C, and so would be all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A command that lowers its priority, called by a test in this process, would slow down all tests that follow.
+os.nice = lambda by: by
+
 # On the server a test that cannot run is a failure: a missing tool must not pass for a proof.
 SKIPS_FAIL = os.environ.get("CI") == "true"
 

@@ -47,11 +47,6 @@ def folder(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "data"))
 
 
-@pytest.fixture(autouse=True)
-def keep_our_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.nice", lambda by: by)
-
-
 def run(folder: Path, *arguments: object) -> Result:
     return CliRunner().invoke(app, ["journal", *map(str, arguments), "--data", str(folder)])
 
