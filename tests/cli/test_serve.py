@@ -21,7 +21,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[config.Settings]:
     """The settings with which the bus would have been run."""
     found: list[config.Settings] = []
 
-    def run(settings: config.Settings) -> int:
+    def run(settings: config.Settings, **_beside: object) -> int:
         found.append(settings)
         return 0
 
