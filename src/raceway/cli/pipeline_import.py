@@ -16,6 +16,8 @@ from raceway.pipeline.opening import keep_format
 from raceway.wires import WIRES
 
 if TYPE_CHECKING:
+    from raceway.pipeline.imports.imported import KnownCapture
+    from raceway.pipeline.imports.importing import Imported
     from raceway.pipeline.lake import Lake
 
 READABLE = click.Choice([wire.name for wire in WIRES if wire.capture])
@@ -46,7 +48,7 @@ def import_captures(
     for each in done:
         if each.wire != wire:
             note(f"{each.path} is in the tables as {each.wire}: remove it with `raceway pipeline unimport` first")
-    columns = {"file": "path", ">messages": "messages", ">rejected": "rejected", "": "state", "wire": "wire"}
+    columns = {"file": _near, ">messages": "messages", ">rejected": "rejected", "": "state", "wire": "wire"}
     cli.show(done, columns, lines=True)
 
 
@@ -57,8 +59,14 @@ def captures(cli: OnTables) -> None:
 
     check_tables(chosen)
     known = known_captures(chosen.files())
-    columns = {"wire": "wire", "file": "path", ">messages": "messages", ">rejected": "rejected"}
+    columns = {"wire": "wire", "file": _near, ">messages": "messages", ">rejected": "rejected"}
     cli.show(known, {"id": lambda each: each.sha256[:16], **columns}, lines=True)
+
+
+def _near(capture: Imported | KnownCapture) -> str:
+    """The path of a capture as the user would write it: relative to the working directory if it lies there."""
+    path, here = Path(capture.path), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def unimport(
@@ -78,7 +86,7 @@ def unimport(
         for each in found:
             remove_capture(lake, each.sha256)
     for each in found:
-        text = f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected removed"
+        text = f"{each.sha256[:16]} {_near(each)}: {each.messages:,} messages and {each.rejected:,} rejected removed"
         cli.tell(each._asdict(), text)
 
 
