@@ -160,6 +160,7 @@ class Tail:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.end: int | None = None
+        self.is_known = asyncio.Event()  # set with the end
         self.streams: list[EventStream] = []
 
     def followed(self, outcome: int | RacewayError) -> None:
@@ -167,6 +168,7 @@ class Tail:
         assert isinstance(outcome, int)
         if self.end is None:
             self.end = outcome
+        self.is_known.set()
         for stream in self.streams:
             stream.changed.set()
 
@@ -273,6 +275,8 @@ class EventStreams:
         for topic, offset in new:
             stream.add(topic, offset)
             self._follow(stream, topic)
+        for topic, _ in new:
+            await self._tails[topic].is_known.wait()
         return [topic for topic, offset in new if offset < (self._tails[topic].end or 0)]
 
     def _maybe_behind(self, stream: EventStream) -> str | None:
