@@ -33,6 +33,10 @@ class Files:
         """Return a descriptor for reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    def open_folder(self, folder: Path) -> int:
+        """Return a descriptor of a folder, to lock or sync it."""
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
@@ -66,7 +70,7 @@ class Files:
 
     def sync_folder(self, folder: Path) -> None:
         """Make created, renamed and removed names durable."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self.open_folder(folder)
         try:
             # Names are data of the folder: syncing a file does not sync its entry.
             os.fsync(descriptor)

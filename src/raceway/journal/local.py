@@ -21,6 +21,7 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.recovery import recover
 from raceway.journal.lock import FolderLock
 from raceway.journal.log import log
+from raceway.journal.machine import Machine
 from raceway.journal.read.catalogue import FolderCatalogue
 from raceway.journal.read.reading import JournalReading
 from raceway.journal.read.segment import BlockSegment
@@ -45,17 +46,19 @@ class LocalJournal(Intake, JournalReading):
         post: Post,
         clock: Callable[[], int],
         files: Files | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self._folder, self._files, self._post = Path(settings.folder), files or Files(), post
+        self._machine = machine or Machine()
         self._damage = DamageLog(_log_damage)
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome] = self._machine.queue()
         self._snapshot_due = False
         self._files.make_folder(self._folder)
         # Locked before anything is read: recovery truncates files and must be alone with them.
-        self._lock = FolderLock(self._folder)
+        self._lock = FolderLock(self._folder, self._files)
         try:
             # Before recovery, which would otherwise meet side files without rows.
-            remove_unfinished(self._folder)
+            remove_unfinished(self._folder, self._files)
             self._start(settings, clock)
         except BaseException:
             self._lock.release()
@@ -82,11 +85,12 @@ class LocalJournal(Intake, JournalReading):
         # Before the writer starts: the first read must find every segment.
         self._catalogue.refresh()
         self._low = ""
-        self._watch = Watch(settings, self._folder, self._files, self._lock)
+        self._watch = Watch(settings, self._folder, self._files, self._lock, self._machine.monotonic)
         self._writer = Writer(
-            settings, self._files, marker, active, mark, self._watch, found.next_sequence - 1, self._deliver, clock
-        )
-        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, self._damage, clock)
+            settings, self._files, marker, active, mark, self._watch, found.next_sequence - 1, self._deliver, clock,
+            self._machine,
+        )  # fmt: skip
+        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, self._damage, clock, self._machine)
         self._writer.start()
 
     @property

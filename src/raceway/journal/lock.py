@@ -16,7 +16,6 @@ from raceway.errors import LockedError
 from raceway.journal.files import Files
 
 NAME = "lock"
-_FILES = Files()
 # Errors of file systems that cannot lock a folder (NFS emulates flock by byte ranges, which folders do not have).
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
@@ -25,36 +24,38 @@ class FolderLock(AbstractContextManager["FolderLock"]):
     """Lock held from construction until `release`, or to the end of a `with` block. Raises LockedError if it is held
     already, also by this process."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder_path = folder
+    def __init__(self, folder: Path, files: Files | None = None) -> None:
+        self._folder_path, self._files = folder, files or Files()
         # flock belongs to the open file, not to the process: O_CLOEXEC keeps children from holding it on.
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = self._files.open_folder(folder)
         self._file = -1
         try:
             # No O_TRUNC: the file may name the process that holds the lock now.
-            self._file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = self._files.open(folder / NAME, create=True)
             self._take()
         except BaseException:
             self.release()
             raise
         with suppress(OSError):  # a full disk: the lock counts, the process id in it is only informative
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+            self._files.truncate(self._file, 0)
+            self._files.write(self._file, [b"%d\n" % os.getpid()], 0)
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def maybe_lost(self) -> str | None:
         """Return what was removed or replaced since it was locked; None if nothing was."""
-        if not _FILES.is_at(self._folder_path, self._folder):
+        if not self._files.is_at(self._folder_path, self._folder):
             return f"the data folder {self._folder_path}"
-        return None if _FILES.is_at(self._folder_path / NAME, self._file) else f"the file {NAME} of the data folder"
+        return (
+            None if self._files.is_at(self._folder_path / NAME, self._file) else f"the file {NAME} of the data folder"
+        )
 
     def release(self) -> None:
         """Release both locks by closing their files. The file `lock` stays: removing it could remove a successor's."""
         for descriptor in (self._file, self._folder):
             if descriptor >= 0:
-                os.close(descriptor)
+                self._files.close(descriptor)
 
     def _take(self) -> None:
         """Take both locks without waiting."""
@@ -62,7 +63,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # The holder writes its id after it has the lock, so the file may be empty or name an earlier one.
-            holder = os.pread(self._file, 32, 0).strip()
+            holder = self._files.read(self._file, 32, 0).strip()
             pid = int(holder) if holder.isdigit() else None
             raise LockedError(str(self._folder_path), pid or maybe_holder(self._folder_path / NAME)) from None
         try:

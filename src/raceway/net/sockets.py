@@ -6,8 +6,12 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 
 from raceway.errors import ConfigError
+
+# Returns a bound socket of a host and a port: `bind`, or that of a simulated network.
+Bind = Callable[[str, int], socket.socket]
 
 
 def bind(host: str, port: int) -> socket.socket:

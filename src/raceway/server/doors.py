@@ -12,7 +12,7 @@ import structlog
 from raceway import config, wires
 from raceway.net.certificates import Certificates
 from raceway.net.connection import Connection
-from raceway.net.sockets import bind
+from raceway.net.sockets import Bind, bind
 from raceway.server.bus import LocalBus
 from raceway.wires.server import BusParts, WireServer
 from raceway.wires.wire import load
@@ -49,8 +49,9 @@ class Doors:
         settings: config.Config,
         loop: asyncio.AbstractEventLoop,
         only: str | None = None,
+        bind: Bind = bind,
     ) -> None:
-        self._bus, self._listen, self._loop = bus, settings.listen, loop
+        self._bus, self._listen, self._loop, self._bind = bus, settings.listen, loop, bind
         parts = BusParts(bus.door, settings, loop, ports(settings.listen), only)
         # Servers by the name of their wire, and by the ports that each opens.
         self.wires: dict[str, WireServer] = {}
@@ -74,7 +75,7 @@ class Doors:
         for name, server in self._ports.items():
             tls = self.certificates.context(*server.alpn) if self.certificates and name in encrypted else None
             host = config.plain_host(self._listen) if tls is None else self._listen.host
-            self._opened.append(await server.open(name, bind(host, self._numbers[name]), tls))
+            self._opened.append(await server.open(name, self._bind(host, self._numbers[name]), tls))
         for name in self.wires:
             self._sweep(name)
 

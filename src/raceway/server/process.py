@@ -29,7 +29,7 @@ from raceway.journal.contract import Journal
 from raceway.journal.lock import maybe_began
 from raceway.model.addresses import host_port
 from raceway.net.outgoing.allowed import AllowList
-from raceway.net.sockets import bind
+from raceway.net.sockets import Bind, bind
 from raceway.server.bus import local_bus
 from raceway.server.doors import CONSOLE, Doors, encrypted_ports, ports
 from raceway.server.exporting import exporting
@@ -159,6 +159,7 @@ class Console:
         port: int,
         more: Sequence[Routes] = (),
         data: Path | None = None,
+        bind: Bind = bind,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
         hosts = (*listen.hosts, listen.host)

@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from raceway.journal.machine import Machine
 from raceway.journal.write.seal import seal_segment
 from raceway.journal.write.sealer import Sealer, SealOutcome, maybe_next_to_seal, outlived_blocks
 from tests.rigs.journal_folder import write_folder
 from tests.rigs.journal_rows import TOPICS, rows
 
 NAME = f"segment-{0:020}"
+
+
+class StoppedClock(Machine):
+    """The machine, with a clock that is moved by hand."""
+
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
 
 
 @pytest.fixture
@@ -63,13 +73,13 @@ def test_topics_to_hold_reach_the_child(folder: Path) -> None:
 
 
 def test_a_segment_that_cannot_be_sealed_rests_before_it_is_tried_again(folder: Path) -> None:
-    now = 100.0
-    sealer = Sealer(folder, 64, lambda: now)
+    machine = StoppedClock()
+    sealer = Sealer(folder, 64, machine)
     (folder / f"{NAME}.sealing").write_bytes(b"in the way")
     sealer.start("seal", NAME)
     assert "sealing" in wait(sealer).error
     assert sealer.maybe_next(os.listdir(folder)) == f"segment-{200:020}"
-    now = 161.0
+    machine.now_s = 161.0
     assert sealer.maybe_next(os.listdir(folder)) == NAME
 
 

@@ -42,7 +42,7 @@ from raceway.journal.write.staging import seal_batches
 _TOLD_DAMAGE = 100
 
 
-def seal_segment(folder: Path, name: str, row_group_rows: int) -> SealOutcome:
+def seal_segment(folder: Path, name: str, row_group_rows: int, files: Files | None = None) -> SealOutcome:
     """Seal `<name>.blocks`. Raises JournalError if it is still written to, sealed by another, or reads back wrong."""
     blocks = _open_blocks(folder, name)
     last = _last_position(folder, blocks.first)
@@ -61,12 +61,15 @@ def seal_segment(folder: Path, name: str, row_group_rows: int) -> SealOutcome:
             last=last,
             # Compared before the rename: a faulty Parquet file never becomes visible.
             check=lambda staged: _compare(blocks, SealedSegment(staged), last),
+            files=files,
         )
     sealed = SealedSegment(blocks.path.with_suffix(PARQUET))
     return _outcome("seal", name, blocks, sink, sealed.size)
 
 
-def hold_rows(folder: Path, name: str, topics: Sequence[str], row_group_rows: int) -> SealOutcome:
+def hold_rows(
+    folder: Path, name: str, topics: Sequence[str], row_group_rows: int, files: Files | None = None
+) -> SealOutcome:
     """Copy the rows of `topics` to the segment's held file. Idempotent: repeating it writes the same file again."""
     sealed = folder / (name + PARQUET)
     source: Segment = SealedSegment(sealed) if sealed.exists() else _open_blocks(folder, name)
@@ -75,7 +78,7 @@ def hold_rows(folder: Path, name: str, topics: Sequence[str], row_group_rows: in
         batch.filter(pc.is_in(batch.column("topic"), wanted)) for batch in source.read(source.first, source.last + 1)
     )
     target = held_path(folder, source.first, source.last)
-    sink = seal_batches(rows, target, row_group_rows, first=source.first, sparse=True)
+    sink = seal_batches(rows, target, row_group_rows, first=source.first, sparse=True, files=files)
     return _outcome("hold", name, source, sink, SealedSegment(target).size)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from raceway.journal.contract import Damage
+from raceway.journal.machine import Machine
 
 # Pause before a segment that could not be sealed (a full disk, for example) is tried again.
 _PAUSE_S = 60.0
@@ -63,10 +63,10 @@ def outlived_blocks(folder: Path, keep_s: float, now_s: float) -> list[Path]:
 class Sealer:
     """Starts children and collects their outcomes. Owner thread only."""
 
-    def __init__(self, folder: Path, row_group_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, row_group_rows: int, machine: Machine | None = None) -> None:
         self._folder = folder
         self._row_group_rows = row_group_rows
-        self._clock = clock
+        self._machine = machine or Machine()
         self._child: subprocess.Popen[bytes] | None = None
         self._job: Literal["seal", "hold"] = "seal"
         self._name = ""
@@ -82,7 +82,7 @@ class Sealer:
 
     def maybe_next(self, names: Iterable[str]) -> str | None:
         """Return the segment to seal next, given the names in the folder; those that failed recently are skipped."""
-        now = self._clock()
+        now = self._machine.monotonic()
         self._resting = {name: until for name, until in self._resting.items() if until > now}
         return maybe_next_to_seal(names, self._resting)
 
@@ -109,7 +109,7 @@ class Sealer:
         command = [sys.executable, "-m", "raceway.journal.write.seal", str(self._folder), name]
         command += ["--row-group-rows", str(self._row_group_rows), *(["--hold"] if job == "hold" else [])]
         self._job, self._name = job, name
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # our own
+        self._child = self._machine.spawn(command)
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(msgspec.json.encode(list(topics)))
@@ -129,5 +129,5 @@ class Sealer:
             reason = f"the sealing process ended with status {child.returncode} and no result"
             outcome = SealOutcome(job=self._job, name=self._name, error=reason)
         if outcome.error:
-            self._resting[self._name] = self._clock() + _PAUSE_S
+            self._resting[self._name] = self._machine.monotonic() + _PAUSE_S
         return outcome

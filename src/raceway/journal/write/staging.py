@@ -75,20 +75,21 @@ def seal_batches(
     return sink
 
 
-def remove_unfinished(folder: Path) -> list[str]:
+def remove_unfinished(folder: Path, files: Files | None = None) -> list[str]:
     """Remove files that a crash left incomplete, and side files whose rows are gone; return their names."""
+    files = files or Files()
     removed = []
     for path in sorted(folder.iterdir()):
         if path.suffix == _STAGING:
             # The child of a killed bus may still be writing there; it fails, and the next one starts over.
             shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == TEMPORARY or _is_orphan(path):
-            path.unlink(missing_ok=True)
+            files.remove(path)
         else:
             continue
         removed.append(path.name)
     if removed:
-        Files().sync_folder(folder)
+        files.sync_folder(folder)
     return removed
 
 

@@ -10,6 +10,7 @@ from raceway import config
 from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.log import log
+from raceway.journal.machine import Machine
 from raceway.journal.read.catalogue import PARQUET, SEGMENT, FolderCatalogue
 from raceway.journal.read.segment import missing
 from raceway.journal.write.intake import Intake
@@ -32,10 +33,11 @@ class Upkeep:
         catalogue: FolderCatalogue,
         damage: DamageLog,
         clock: Callable[[], int],
+        machine: Machine,
     ) -> None:
         self._settings, self._folder, self._files = settings, folder, files
         self._catalogue, self._damage, self._clock = catalogue, damage, clock
-        self._sealer = Sealer(folder, settings.row_group_rows)
+        self._sealer = Sealer(folder, settings.row_group_rows, machine)
 
     def run(self, owner: Intake) -> None:
         """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""

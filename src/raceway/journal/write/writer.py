@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import queue
-import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from raceway.config import MIB
 from raceway.errors import DiskFullError, JournalError, RacewayError, ReadOnlyError
 from raceway.journal.files import Files
 from raceway.journal.log import log
+from raceway.journal.machine import Machine
 from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import Frame, OpenBlock
 from raceway.journal.write.mark import Mark
@@ -82,16 +82,18 @@ class Writer:
         committed: int,
         deliver: Callable[[Outcome], None],
         clock: Callable[[], int],
+        machine: Machine | None = None,
     ) -> None:
         self.committed = committed
         self.blocks = self.rows = self.syncs = self.last_sync_us = self.slowest_sync_us = 0
         self._settings, self._files, self._marker, self._clock = settings, files, marker, clock
         self._active, self._mark, self._watch, self._deliver = active, mark, watch, deliver
         self._was_low = self._was_warned = False
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        machine = machine or Machine()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = machine.queue()
         self._is_full = self._is_dead = False
         self._reason = ""
-        self._thread = threading.Thread(target=self._run, name="raceway-journal-writer", daemon=True)
+        self._thread = machine.thread(self._run, "raceway-journal-writer")
 
     def start(self) -> None:
         """Start the thread."""
