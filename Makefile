@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-slow test-delayed pythons check soak bench docs pictures protos lock clean
+.PHONY: help setup demo up kafka test test-slow test-delayed pythons check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -44,6 +44,9 @@ demo: setup ## Play an airport's traffic over all four wires, make tables of it,
 
 up: setup ## Run bus, console and pipeline until Ctrl-C, with their data in DATA (default: data)
 	@$(BIN)/raceway up --data $(DATA)
+
+kafka: setup ## Run three brokers of Apache Kafka on loopback until Ctrl-C, to try what talks to it (needs Java 17)
+	@$(BIN)/python -m tools.kafka
 
 # Tests wait more than they compute: one worker more than there are cores.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1)

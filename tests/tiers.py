@@ -56,6 +56,7 @@ SLOW = (
     "tests/pipeline/test_source.py",
     "tests/pipeline/transforms/test_exchanges.py",
     "tests/pipeline/transforms/test_traces.py",
+    "tests/tools/",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/howto/import-captures.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/howto/read-the-journal.md]",
     "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/howto/run-the-pipeline.md]",

@@ -16,7 +16,7 @@ import pytest
 from tests.rigs.mb_wire import connect
 from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import Server, wait_until
-from tests.rigs.tools import FETCH_S, installed, maven_jars
+from tests.rigs.tools import FETCH_S, HERE, locked_jars
 from tests.rigs.zbus_wire import Client, fresh_name
 
 PROGRAM = Path(__file__).parent.parent / "zbus_java" / "Peer.java"
@@ -34,8 +34,7 @@ COUNT = 20
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A class path with the client and the program that drives it."""
-    jars = [str(jar) for jar in maven_jars("zbus_java")]
-    installed("java", "default-jre-headless")
+    jars = [str(jar) for jar in locked_jars(HERE / "zbus_java" / "zbus-jars.txt")]
     if (compiler := shutil.which("javac")) is None:
         pytest.skip("there is no javac")
     folder = str(tmp_path_factory.mktemp("classes"))

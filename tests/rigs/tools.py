@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.jars import JarsError, fetch
+
 HERE = Path(__file__).parents[1]
 FOLDER = HERE.parent / ".tools"
 INSTALL_S = FETCH_S = 400
@@ -97,26 +99,13 @@ def axe() -> str:
     return (_packages("axe", "axe-core") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 
-def maven_jars(name: str) -> list[Path]:
-    """The jars that `tests/<name>/jars.txt` lists, one `group:artifact:version sha256` per line, by Maven's client."""
-    maven = installed("mvn", "maven")
-    lock = HERE / name / "jars.txt"
-    folder = _place(HERE / name, "jars.txt")
-    with one_at_a_time():
-        return [_maven_jar(maven, folder, *line.split()) for line in lock.read_text("utf-8").splitlines()]
-
-
-def _maven_jar(maven: str, folder: Path, coordinates: str, sha256: str) -> Path:
-    group, artifact, version = coordinates.split(":")
-    jar = folder / Path(*group.split("."), artifact, version, f"{artifact}-{version}.jar")
-    if not jar.exists():
-        order = ["dependency:get", f"-Dartifact={coordinates}", "-Dtransitive=false", f"-Dmaven.repo.local={folder}"]
-        command = [maven, "-q", "-B", *order]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
-        if done.returncode or not jar.exists():
-            pytest.skip(f"Maven did not get {coordinates}: {(done.stdout + done.stderr)[-500:]}")
-    assert hashlib.sha256(jar.read_bytes()).hexdigest() == sha256, f"{coordinates} is another one than it was"
-    return jar
+def locked_jars(lock: Path) -> list[Path]:
+    """The jars that a lock file lists."""
+    installed("java", "default-jre-headless")
+    try:
+        return fetch(lock)
+    except JarsError as error:
+        pytest.skip(str(error))
 
 
 def _packages(name: str, wanted: str) -> Path:
