@@ -75,12 +75,18 @@ class Client:
 
 def _play(pipe: Connection, role: Callable[..., Work], wire: Wire, port: int, arguments: tuple[Any, ...]) -> None:
     try:
-        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as peer:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.greet(peer)
+        with connect(wire, port) as peer:
             pipe.send(("done", role(pipe, peer, wire, *arguments)))
     except Exception as error:
         pipe.send(("failed", f"{role.__name__}: {type(error).__name__}: {error}"))
+
+
+def connect(wire: Wire, port: int) -> socket.socket:
+    """Open a connection that is ready for the first message."""
+    peer = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    wire.greet(peer)
+    return peer
 
 
 def wait_for_go(pipe: Connection) -> float:
@@ -227,9 +233,15 @@ def ping(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, siz
 
 
 def respond(pipe: Connection, peer: socket.socket, wire: Answering) -> Work:
-    """Answer every request until stopped, a whole read buffer per write."""
-    answers = wire.serve_requests(peer)
-    tail = b"\r\n" if END + b"\r\n" in wire.requests()[0] else b""
+    """Answer every request until stopped."""
+    return answer_all(pipe, peer, wire.serve_requests(peer), wire.requests()[0])
+
+
+def answer_all(
+    pipe: Connection, peer: socket.socket, answers: Callable[[bytes], bytes], request: bytes, end: bytes = END
+) -> Work:
+    """Answer requests of the form of `request`, whose payloads have this end, a whole read buffer per write."""
+    mark = end + b"\r\n" if end + b"\r\n" in request else end
     pipe.send(("ready", None))
     rest = b""
     while True:
@@ -237,8 +249,8 @@ def respond(pipe: Connection, peer: socket.socket, wire: Answering) -> Work:
         if not data:
             raise ConnectionError("closed by the server")
         rest += data
-        cut = rest.rfind(END + tail)
+        cut = rest.rfind(mark)
         if cut >= 0:
-            cut += len(END + tail)
+            cut += len(mark)
             peer.sendall(answers(rest[:cut]))
             rest = rest[cut:]

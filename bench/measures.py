@@ -15,7 +15,10 @@ from bench.systems import TOPIC, System
 
 
 class Sample(msgspec.Struct):
-    """A single run: messages per second; CPU µs per message of server and load; percentiles if timed."""
+    """A single run: messages per second; CPU µs per message of server and load; percentiles if timed.
+
+    `half_…`: at half of this run's rate. `rss_mb`: memory of the server afterwards.
+    """
 
     rate: float
     server_us: float
@@ -23,6 +26,9 @@ class Sample(msgspec.Struct):
     p50_us: float = 0
     p95_us: float = 0
     p99_us: float = 0
+    half_p50_us: float = 0
+    half_p99_us: float = 0
+    rss_mb: float = 0
 
 
 class Measure(Protocol):
@@ -125,9 +131,14 @@ class Ask:
             used = system.cpu_s() - before
         sample = sample_of(count, work.ended - work.began, used, [work])
         if work.latencies_us:
-            cuts = statistics.quantiles(work.latencies_us, n=100)
-            sample.p50_us, sample.p95_us, sample.p99_us = cuts[49], cuts[94], cuts[98]
+            sample.p50_us, sample.p95_us, sample.p99_us = percentiles(work.latencies_us)
         return sample
+
+
+def percentiles(latencies_us: list[float]) -> tuple[float, float, float]:
+    """50, 95 and 99 %."""
+    cuts = statistics.quantiles(latencies_us, n=100)
+    return cuts[49], cuts[94], cuts[98]
 
 
 @contextmanager

@@ -39,7 +39,7 @@ GOALS: list[report.Goal] = [
 RESULTS = Path(__file__).parent / "results"
 # Share of one core used by other processes above which a warning is printed.
 BUSY_PERCENT = 15.0
-MAX_COUNT = 500_000
+MAX_COUNT = 1_000_000
 # Wide enough for the tables when the output is a file.
 console = Console(width=None if sys.stdout.isatty() else 130)
 
@@ -83,7 +83,7 @@ def compare(
         runs = Runs(running, chosen, repeats, seconds)
         runs.measure_all()
     facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"
-    facts["runs"] = f"{repeats} of about {seconds} s each, alternating; median and range are shown"
+    facts["runs"] = f"{repeats} of about {seconds} s each, alternating; the median and all runs are shown"
     result = report.Report(name, facts, [(m.key, m.title) for m in chosen], goals, runs.samples, absent)
     result.print(console)
     if runs.busiest > BUSY_PERCENT:

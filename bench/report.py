@@ -71,17 +71,22 @@ class Report:
     def _rows(self, key: str) -> tuple[list[str], list[list[str]]]:
         runs = self._samples[key]
         timed = any(sample.p50_us for samples in runs.values() for sample in samples)
-        header = ["system", "messages/s", "range", "server µs", "load µs", f"{OURS} / it"]
+        halved = any(sample.half_p99_us for samples in runs.values() for sample in samples)
+        header = ["system", "messages/s", "all runs, k/s", "server µs", "load µs", f"{OURS} / it"]
         header += ["p50 µs", "p95 µs", "p99 µs", "p50 ratio"] if timed else []
+        header += ["p50, p99 µs at half", "RSS MiB"] if halved else []
         rows = []
         for name, samples in runs.items():
-            rates = [sample.rate for sample in samples]
-            row = [name, f"{_median(samples, 'rate'):,.0f}", f"{min(rates):,.0f} – {max(rates):,.0f}"]
+            rates = " ".join(f"{sample.rate / 1000:,.1f}" for sample in samples)
+            row = [name, f"{_median(samples, 'rate'):,.0f}", rates]
             row += [f"{_median(samples, 'server_us'):.2f}", f"{_median(samples, 'load_us'):.2f}"]
             row.append(self._ratio_text(key, "rate", name))
             if timed:
                 row += [f"{_median(samples, figure):.0f}" for figure in ("p50_us", "p95_us", "p99_us")]
                 row.append(self._ratio_text(key, "p50_us", name))
+            if halved:
+                row.append(f"{_median(samples, 'half_p50_us'):.0f}, {_median(samples, 'half_p99_us'):.0f}")
+                row.append(f"{samples[0].rss_mb:.0f} – {samples[-1].rss_mb:.0f}")
             rows.append(row)
         rows += [[name, "not present", *[""] * (len(header) - 2)] for name in self._absent]
         return header, rows

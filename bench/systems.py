@@ -13,16 +13,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from bench.crowd_wires import Amqp, CrowdMb, CrowdMqtt, CrowdNats, CrowdRedis
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
 from raceway.wires.zbus.wire import WIRE as ZBUS
 from tests.rigs.server import Server
 
 TOPIC = b"bench.path"
+# All topics of `bench.real`, as NATS writes it.
+CROWD_TOPICS = b"crowd.*"
 # Port of the reference server (--trial).
 TRIAL_PORT = 25001
 
@@ -43,17 +48,30 @@ class System:
         answering: Answering | None = None,
         acknowledges_unrouted: bool = False,
         queueing: Queueing | None = None,
+        crowd: Any = None,
+        helper: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.name, self._folder, self.port, self._process = name, folder, port, process
         self.publishing, self.acknowledging = publishing, acknowledging
         self.asking, self.answering = asking or answering, answering
         self.acknowledges_unrouted = acknowledges_unrouted
         self.queueing = queueing
+        # A wire of `crowd_wires`; what it can do shows in its methods.
+        self.crowd = crowd
+        self._helper = helper
         self._figures = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
-        times = self._figures.cpu_times()
-        return float(times.user + times.system)
+        """CPU time of the server and of its children, those included that have ended."""
+        total = 0.0
+        for process in (self._figures, *self._figures.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+        return total
+
+    def rss_mb(self) -> float:
+        return float(self._figures.memory_info().rss) / 2**20
 
     def log(self) -> str:
         """The end of the server's output, for a failed run."""
@@ -69,6 +87,9 @@ class System:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._helper is not None:
+            self._helper.terminate()
+            self._helper.wait()
 
 
 # Name, folder, port; None if the program is not installed.
@@ -86,6 +107,13 @@ def raceway(name: str, folder: Path, _port: int) -> System:
     server = start_raceway(folder)
     wire = Mb()
     return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
+
+
+def raceway_by_default(name: str, folder: Path, _port: int) -> System:
+    """Start with the settings of `raceway serve`, sealing included."""
+    server = Server(folder / "journal", folder, {})
+    server.start()
+    return System(name, folder, server.port("tcp"), server.process, crowd=CrowdMb())
 
 
 def trial(script: Path) -> Start:
@@ -115,7 +143,7 @@ def mosquitto(name: str, folder: Path, port: int) -> System | None:
     )
     process = spawn([program, "-c", str(settings)], folder, port)
     wire = Mqtt()
-    return System(name, folder, port, process, publishing=wire, answering=wire)
+    return System(name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdMqtt())
 
 
 def nats(name: str, folder: Path, port: int) -> System | None:
@@ -123,7 +151,7 @@ def nats(name: str, folder: Path, port: int) -> System | None:
     if process is None:
         return None
     wire = Nats()
-    return System(name, folder, port, process, publishing=wire, answering=wire)
+    return System(name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdNats())
 
 
 def jetstream(sync_interval: str) -> Start:
@@ -134,8 +162,8 @@ def jetstream(sync_interval: str) -> Start:
         wire = Nats()
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as peer:
             wire.greet(peer)
-            wire.create_stream(peer, TOPIC.decode())
-        return System(name, folder, port, process, acknowledging=wire, acknowledges_unrouted=True)
+            wire.create_stream(peer, TOPIC.decode(), CROWD_TOPICS.decode())
+        return System(name, folder, port, process, acknowledging=wire, acknowledges_unrouted=True, crowd=CrowdNats())
 
     return start
 
@@ -159,13 +187,40 @@ def redis(name: str, folder: Path, port: int) -> System | None:
         "auto-aof-rewrite-percentage 0\nloglevel warning\n"
     )
     process = spawn([program, str(settings)], folder, port)
-    return System(name, folder, port, process, queueing=Redis())
+    return System(name, folder, port, process, queueing=Redis(), crowd=CrowdRedis())
 
 
 def jetstream_queues(sync_interval: str) -> Start:
     def start(name: str, folder: Path, port: int) -> System | None:
         process = _spawn_nats(folder, port, _store(folder, sync_interval))
         return None if process is None else System(name, folder, port, process, queueing=JetStream())
+
+    return start
+
+
+def rabbitmq(*, durable: bool) -> Start:
+    def start(name: str, folder: Path, port: int) -> System | None:
+        # Debian's wrapper in /usr/sbin changes the user and the folder.
+        program, mapper = Path("/usr/lib/rabbitmq/bin/rabbitmq-server"), _maybe_program("epmd")
+        if not program.exists() or mapper is None:
+            return None
+        settings = folder / "rabbitmq.conf"
+        settings.write_text(f"listeners.tcp.default = 127.0.0.1:{port}\nlog.console.level = error\n")
+        (folder / "plugins").write_text("[].\n")
+        own = {
+            "RABBITMQ_NODENAME": f"bench{port}@localhost", "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"), "RABBITMQ_CONFIG_FILE": str(settings.with_suffix("")),
+            "RABBITMQ_DIST_PORT": str(port + 1000), "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"), "HOME": str(folder), "ERL_EPMD_PORT": str(port + 2000),
+        }  # fmt: skip
+        # The port mapper of Erlang: started here, since a node would start one that outlives it.
+        epmd = spawn([mapper, "-address", "127.0.0.1", "-port", own["ERL_EPMD_PORT"]], folder, port + 2000)
+        try:
+            process = spawn([str(program)], folder, port, env=own)
+        except BaseException:
+            epmd.kill()
+            raise
+        return System(name, folder, port, process, crowd=Amqp(durable=durable), helper=epmd)
 
     return start
 
@@ -193,12 +248,16 @@ def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] 
     return spawn([program, "-c", str(settings)], folder, port)
 
 
-def spawn(command: list[str], folder: Path, port: int, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    command: list[str], folder: Path, port: int, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a server and wait until it listens on `port`."""
     if _answers(port):
         raise RuntimeError(f"port {port} is in use by another process")
     with (folder / "server.log").open("wb") as output:
-        process = subprocess.Popen(command, cwd=cwd or folder, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, cwd=cwd or folder, stdout=output, stderr=output, env=os.environ | (env or {})
+        )
     deadline = time.monotonic() + TIMEOUT_S
     while not _answers(port):
         if time.monotonic() > deadline or process.poll() is not None:
@@ -228,4 +287,7 @@ def versions() -> dict[str, str]:
         if program:
             text = subprocess.run([program, argument], capture_output=True, text=True, check=False).stdout
             found[name] = next((line for line in text.splitlines() if line.startswith(line_start)), "unknown")
+    # Its own command would start a port mapper that stays.
+    for path in Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"):
+        found["rabbitmq"] = path.name
     return found

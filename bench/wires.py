@@ -204,9 +204,9 @@ class Nats:
         receive_until(peer, b"PONG\r\n")
 
     @staticmethod
-    def create_stream(peer: socket.socket, topic: str) -> None:
-        """Create a stream in the file store over one topic. Call after `greet`."""
-        stream = {"name": "BENCH", "subjects": [topic], "storage": "file", "retention": "limits", "num_replicas": 1}
+    def create_stream(peer: socket.socket, *topics: str) -> None:
+        """Create a stream in the file store over these topics. Call after `greet`."""
+        stream = {"name": "BENCH", "subjects": topics, "storage": "file", "retention": "limits", "num_replicas": 1}
         body = json.dumps(stream).encode()
         peer.sendall(b"SUB made 9\r\nPUB $JS.API.STREAM.CREATE.BENCH made %d\r\n%b\r\n" % (len(body), body))
         answer = receive_until(peer, b"stream_create_response")

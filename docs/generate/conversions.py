@@ -30,7 +30,7 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
 from raceway.wires.mb.codec.header import MbLimits
 from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.peer import PublishEncoder
 from raceway.wires.seneca.codec.rows import outgoing_of
 from raceway.wires.zbus.codec import encode as zbus_encode
 from raceway.wires.zbus.codec.head import ZbusLimits
@@ -210,7 +210,7 @@ def _to_mb() -> Found:
     batch = _batch(b"zbus")
     topic = Topic("math.sum")
     run = Run(RowSpan(topic, b"math.sum", 0, 1), batch, [FORWARDED.encode()])
-    header, _, payload = publish_encoder(lambda length: b"")(run).decode().partition("\n")
+    header, _, payload = PublishEncoder(lambda length: b"")(run).decode().partition("\n")
     names = ("action", "topic", "version", "requestId", "parentId", "timeout")
     return _places(dict(zip(names, header.split(":"), strict=False)) | {"after the LF": payload})
 

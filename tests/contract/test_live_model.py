@@ -24,6 +24,7 @@ topics = st.sampled_from(TOPICS)
 STEPS = st.one_of(
     steps("publish", topics, st.integers(1, 8), st.integers(10, 1500)),
     steps("publish", st.just(TOPICS[0]), st.just(8), st.just(1500)),
+    steps("publish_mixed", st.lists(topics, min_size=2, max_size=8), st.integers(10, 1500)),
     steps("subscribe", peers, topics, st.booleans()),
     steps("take", peers, st.sampled_from([1, 1000, 10_000, 10**9])),
     steps("wait", st.sampled_from([0.01, 0.3, 2.0])),

@@ -118,10 +118,14 @@ class LiveModel:
         self.desk.loop.settle()
 
     def publish(self, topic: str, count: int, size: int) -> None:
+        self.publish_mixed([topic] * count, size)
+
+    def publish_mixed(self, topics: list[str], size: int) -> None:
+        """Publish messages of these topics in one read."""
         if not self.publisher.transport.reading:
             return
         said = []
-        for _ in range(count):
+        for topic in topics:
             payload = (b"%d:" % self.number).ljust(size, b"x")
             self.number += 1
             said.append(frame(compose(f"publish:{topic}:1.0.0", payload)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import ClassVar, Protocol
 
-from raceway.broker.runs import Run
+from raceway.broker.runs import MixedRows, Run
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
@@ -14,6 +15,20 @@ from raceway.model.intents.peers import PeerRow, SubscriptionKind
 from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]
+
+
+class RowEncoder(ABC):
+    """An encoder that can also encode the rows of a batch one by one, whatever their topics."""
+
+    @abstractmethod
+    def __call__(self, run: Run) -> bytes:
+        """Encode a run."""
+
+    @abstractmethod
+    def rows(self, batch: Batch, ids: list[bytes]) -> list[bytes]:
+        """Encode each row of a batch whose topic is a list; `ids` are those to deliver."""
+
+
 # The reply queue and the id under which a queue has delivered a request.
 AnswerName = tuple[bytes, bytes]
 
@@ -40,6 +55,9 @@ class Subscriber(Party, Protocol):
 
     def deliver(self, run: Run, data: bytes) -> None:
         """Deliver publishes: `data` is the run as the encoder encoded it."""
+
+    def deliver_rows(self, mixed: MixedRows, data: bytes) -> None:
+        """Deliver publishes of several topics: `data` has the rows as a `RowEncoder` encoded them."""
 
 
 class Responder(Party, Protocol):
@@ -122,6 +140,9 @@ class Peer:
 
     def deliver(self, run: Run, data: bytes) -> None:
         """Deliver publishes: `data` is the run as this peer's encoder encoded it."""
+
+    def deliver_rows(self, mixed: MixedRows, data: bytes) -> None:
+        """Deliver publishes of several topics: `data` has the rows as this peer's `RowEncoder` encoded them."""
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Forward a request: this row, as its requester sent it."""

@@ -6,13 +6,15 @@ cursors are notified after it (`Readers`).
 
 from __future__ import annotations
 
-from raceway.broker import runs
+from raceway.broker import mixed, runs
 from raceway.broker.bus import Bus
 from raceway.broker.dedup import Deduplication
 from raceway.broker.peers import Peer
 from raceway.broker.rates import PublishLimits
 from raceway.broker.registry.schemas import SchemaDoor
+from raceway.broker.routing import Route
 from raceway.broker.topic_records import TopicRecords
+from raceway.broker.topics import Topic
 from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError
 from raceway.journal.contract import Done
@@ -31,6 +33,11 @@ class Publishing:
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
+        if not self._records.is_limited and (routes := mixed.maybe_routes(bus, peer, batch)) is not None:
+            if not intent.whole:
+                batch.producer = peer.producer
+            self._publish_mixed(batch, routes, done)
+            return Taken(())
         spans, refused = runs.name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = runs.over_partitions(spans, batch, peer.producer)
         spans = self.admitted(peer, batch, spans, refused)
@@ -45,6 +52,16 @@ class Publishing:
         self.store(batch, spans, done, peer.wire)
         bus.count_refused("router.publish.error", refused)
         return Taken(tuple(refused))
+
+    def _publish_mixed(self, batch: Batch, routes: mixed.Routes, done: Done | None) -> None:
+        """Append and deliver a batch of several topics to whose rows nothing but routing applies."""
+        bus, rows = self._bus, mixed.rows_by_name(batch, routes)
+        ids = self._give_ids(batch, any(route.copies for _, route in routes.values()))
+        bus.append(batch, bus.readers.watch_rows(batch, ((routes[name].topic, rows[name]) for name in rows), done))
+        if bus.credits.full:
+            for topic, route in routes.values():
+                self._note_fed(topic, route)
+        bus.meter.counts["bus.delivered"] += mixed.deliver(batch, routes, rows, ids)
 
     def admitted(
         self, peer: Peer, batch: Batch, spans: list[runs.RowSpan], refused: runs.Refused
@@ -117,8 +134,9 @@ class Publishing:
 
     def _deliver(self, batch: Batch, spans: list[runs.RowSpan], ids: list[bytes]) -> None:
         delivered = 0
-        if self._bus.credits.full:
-            self._note_fed(spans)
+        if self._bus.credits.full:  # before the delivery, which may change who is full
+            for span in spans:
+                self._note_fed(span.topic, self._bus.routing.route(span.topic))
         for span in spans:
             copies = self._bus.routing.route(span.topic).copies
             if copies:
@@ -130,9 +148,8 @@ class Publishing:
                     delivered += (span.stop - span.start) * len(peers)
         self._bus.meter.counts["bus.delivered"] += delivered
 
-    def _note_fed(self, spans: list[runs.RowSpan]) -> None:
-        """Note which full subscribers are fed. Runs before the delivery, which may change who is full."""
-        for topic, _, _, _ in spans:
-            self._bus.credits.note_topic(topic)
-            for _, peers in self._bus.routing.route(topic).copies:
-                self._bus.credits.note_fed(peers)
+    def _note_fed(self, topic: Topic, route: Route) -> None:
+        """Note which full subscribers of a topic are fed."""
+        self._bus.credits.note_topic(topic)
+        for _, peers in route.copies:
+            self._bus.credits.note_fed(peers)

@@ -44,10 +44,14 @@ class Readers:
 
     def watch(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> Done | None:
         """Return a `done` that notifies the readers of these rows after the commit, and then calls `done`."""
-        if not self._by_topic:
-            return done
+        return self.watch_rows(batch, self._rows_by_topic(spans), done) if self._by_topic else done
+
+    def watch_rows(
+        self, batch: Batch, rows_by_topic: Iterable[tuple[Topic, Sequence[int]]], done: Done | None
+    ) -> Done | None:
+        """As `watch`, for rows that are known by topic."""
         # Readers added between now and the commit start after these rows.
-        reading = [(reader, rows) for topic, rows in self._rows_by_topic(spans) for reader in self._by_topic[topic]]
+        reading = [(reader, rows) for topic, rows in rows_by_topic for reader in self._by_topic.get(topic, ())]
         if not reading:
             return done
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from raceway.broker.topics import Topic, TopicTable
@@ -29,6 +29,28 @@ class Run(NamedTuple):
     span: RowSpan
     batch: Batch
     ids: list[bytes]
+
+
+class MixedRows(NamedTuple):
+    """Publishes of several topics for one subscriber: `rows` of the batch, of which `frames` has each one encoded.
+
+    `topics` has the topic of each name in the batch.
+    """
+
+    batch: Batch
+    ids: list[bytes]
+    topics: Mapping[bytes, Topic]
+    rows: list[int]
+    frames: list[bytes]
+
+    def runs(self) -> Iterator[tuple[Run, bytes]]:
+        """Yield each row by itself, with its encoding."""
+        names = self.batch.topic
+        assert type(names) is list
+        for row in self.rows:
+            name = names[row]
+            assert name is not None
+            yield Run(RowSpan(self.topics[name], name, row, row + 1), self.batch, self.ids), self.frames[row]
 
 
 def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[RowSpan], Refused]:

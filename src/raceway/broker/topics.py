@@ -73,6 +73,11 @@ class TopicTable:
             self._by_spelling[sent] = topic
         return topic
 
+    def maybe_spelled(self, sent: bytes) -> Topic | None:
+        """Return the topic whose own name this is, if it was looked up before."""
+        topic = self._by_spelling.get(sent)
+        return topic if topic is not None and topic.encoded == sent else None
+
     def own(self, name: str) -> Topic:
         """Return the topic of a canonical name that is the bus's own or in the journal, added without checks."""
         folded = fold(name)

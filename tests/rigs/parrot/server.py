@@ -71,6 +71,9 @@ class ParrotPeer(LivePeer):
     def write_run(self, run: Run, data: bytes) -> None:
         self._connection.write(data)
 
+    def write_rows(self, data: bytes) -> None:
+        self._connection.write(data)
+
     def has_room(self) -> bool:
         return self.open and not self._connection.is_full
 

@@ -148,6 +148,11 @@ class CatchUp:
         if self._aside_bytes > self._catch_ups.max_aside:
             self._give_up()
 
+    @property
+    def is_collecting(self) -> bool:
+        """Whether live copies are buffered, because all rows before them are about to be delivered."""
+        return self._join is not None
+
     def change(self, apply: Callable[[], None]) -> bool:
         """Call `apply` when the catch-up reaches the current position. Return False if too many changes are pending."""
         if len(self._changes) >= MAX_CHANGES:

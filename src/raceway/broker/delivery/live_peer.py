@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from raceway.broker.delivery.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, Peer
-from raceway.broker.runs import Run
+from raceway.broker.runs import MixedRows, Run
 from raceway.broker.topics import Topic
 from raceway.model.topics import fold
 
@@ -33,6 +33,10 @@ class LivePeer(Peer, ABC):
         """Write copies: `data` is the run as the encoder encoded it."""
 
     @abstractmethod
+    def write_rows(self, data: bytes) -> None:
+        """Write copies of several topics, which nobody audits: `data` has them encoded."""
+
+    @abstractmethod
     def has_room(self) -> bool:
         """Return whether it can be written to. If not, `wake` is called later."""
 
@@ -49,6 +53,13 @@ class LivePeer(Peer, ABC):
             self.write_run(run, data)
         else:
             self._catch_up.offer(run, data)
+
+    def deliver_rows(self, mixed: MixedRows, data: bytes) -> None:
+        if self._catch_up is None:
+            self.write_rows(data)
+        elif self._catch_up.is_collecting:
+            for run, each in mixed.runs():
+                self._catch_up.offer(run, each)
 
     @property
     def is_behind(self) -> bool:

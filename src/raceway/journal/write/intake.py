@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, Literal
 
 from raceway import config
@@ -219,20 +219,32 @@ class Intake(ABC):
     def _give_offsets(self, batch: Batch) -> list[Span]:
         """Set `batch.offset`; return (topic, first offset, count) of each topic."""
         kind, topic = batch.kind, batch.topic
-        if type(kind) is list or type(topic) is list:
+        if type(kind) is list:
             return self._give_row_offsets(batch)
         # Answers belong to their request, not to the topic's sequence of messages: they have no offset.
         if kind not in _WITH_OFFSET:
             batch.offset = None
             return []
+        if type(topic) is list:
+            return self._give_mixed_offsets(batch, topic)
         name = topic.decode()  # type: ignore[union-attr]  # publishes and requests have a topic
         first = self.state.next_offset(name)
         self.state.next_offsets[name] = first + batch.count
         batch.offset = range(first, first + batch.count)
         return [(name, first, batch.count)]
 
+    def _give_mixed_offsets(self, batch: Batch, topics: list[Any]) -> list[Span]:
+        """Give offsets to rows of one kind and several topics."""
+        offsets = self.state.next_offsets
+        firsts = {topic: offsets.get(topic.decode(), self.state.unseen) for topic in dict.fromkeys(topics)}
+        giving = {topic: count(first).__next__ for topic, first in firsts.items()}
+        batch.offset = [giving[topic]() for topic in topics]
+        spans = [(topic.decode(), first, giving[topic]() - first) for topic, first in firsts.items()]
+        offsets.update((name, first + number) for name, first, number in spans)
+        return spans
+
     def _give_row_offsets(self, batch: Batch) -> list[Span]:
-        """Give offsets row by row, for batches of several topics or kinds."""
+        """Give offsets row by row, for batches of several kinds."""
         topics: Iterable[Any] = batch.topic if type(batch.topic) is list else repeat(batch.topic, batch.count)
         kinds: Iterable[Any] = batch.kind if type(batch.kind) is list else repeat(batch.kind, batch.count)
         offsets = self.state.next_offsets

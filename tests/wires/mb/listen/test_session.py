@@ -8,7 +8,7 @@ import pytest
 from raceway import config
 from raceway.model.intents.batches import Publish, Taken
 from raceway.wires.mb.codec.encode import tcp_frame, websocket_frame
-from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.peer import PublishEncoder
 from raceway.wires.mb.settings import MbWire
 from tests.rigs.desk import MbDesk, Service
 from tests.rigs.doubles import Message as Row
@@ -180,7 +180,7 @@ def test_copies_carry_topic_and_version_as_sent_and_a_masked_id(desk: MbDesk) ->
 @pytest.mark.parametrize("frame", [tcp_frame, websocket_frame])
 def test_a_message_of_another_wire_shows_version_1_0_0(desk: MbDesk, frame: Any) -> None:
     subscriber = RecordingPeer()
-    subscriber.encoder = publish_encoder(frame)
+    subscriber.encoder = PublishEncoder(frame)
     desk.connected(subscriber, "a")
     batch = batch_of(b"publish", Row(b"a", b"1"), Row(b"a", b"2"))
     batch.version = None

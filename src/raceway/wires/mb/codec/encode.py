@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import msgspec
@@ -91,37 +92,38 @@ def all_readable(payloads: list[bytes]) -> list[bytes]:
 
 # ---- hot: copies of publishes, and acknowledgements -----------------------------------------------------------------
 
-# Size of the cache of frame starts: 256 pairs of topic and version with 256 lengths each are 8 MB at most.
-_REMEMBERED_TOPICS, _REMEMBERED_LENGTHS = 256, 256
-
-
-class _Starts(dict[int, bytes]):
-    """A cache: the length of a payload to the bytes of its frame before the id."""
-
-    def __init__(self, topic: bytes, version: bytes, frame: Frame) -> None:
-        super().__init__()
-        self._header = b"publish:%b:%b:" % (topic, version)
-        self._frame = frame
-
-    def __missing__(self, length: int) -> bytes:
-        start = self._frame(len(self._header) + ID_LENGTH + 1 + length) + self._header
-        if len(self) < _REMEMBERED_LENGTHS:
-            self[length] = start
-        return start
-
-
-_starts = lru_cache(maxsize=_REMEMBERED_TOPICS)(_Starts)
-
 
 def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
     """Encode publishes on one topic for a subscriber: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
     payloads = all_readable(payloads)
+    count, header = len(ids), b"publish:%b:%b:" % (topic, version)
+    besides = len(header) + ID_LENGTH + 1
     # Slices are assigned in C: no step of Python per message.
-    pieces: list[bytes] = [b"\n"] * (4 * len(ids))
-    pieces[0::4] = map(_starts(topic, version, frame).__getitem__, map(len, payloads))
-    pieces[1::4] = ids
-    pieces[3::4] = payloads
+    pieces: list[bytes] = [b"\n"] * (5 * count)
+    pieces[0::5] = map(frame, map(besides.__add__, map(len, payloads)))
+    pieces[1::5] = [header] * count
+    pieces[2::5] = ids
+    pieces[4::5] = payloads
     return b"".join(pieces)
+
+
+def mixed_deliveries(
+    topics: list[bytes], version: bytes | list[bytes], ids: list[bytes], payloads: list[bytes], frame: Frame
+) -> list[bytes]:
+    """Encode publishes on several topics, each by itself."""
+    payloads = all_readable(payloads)
+    # Headers by topic, or by topic and version where versions differ.
+    kinds: list[Any]
+    if type(version) is list:
+        kinds = list(zip(topics, version, strict=True))
+        headers: dict[Any, bytes] = {kind: b"publish:%b:%b:" % kind for kind in dict.fromkeys(kinds)}
+    else:
+        kinds = topics
+        headers = {topic: b"publish:%b:%b:" % (topic, version) for topic in dict.fromkeys(topics)}
+    besides = {kind: len(header) + ID_LENGTH + 1 for kind, header in headers.items()}
+    frames = map(frame, [besides[kind] + len(payload) for kind, payload in zip(kinds, payloads, strict=True)])
+    pieces = zip(frames, map(headers.__getitem__, kinds), ids, repeat(b"\n"), payloads)
+    return list(map(b"".join, pieces))
 
 
 def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: Frame) -> bytes:
@@ -132,8 +134,9 @@ def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[byt
     if type(topic) is bytes and type(version) is bytes:
         pieces[0::5] = [_acknowledgement_start(topic, version, frame)] * count
     else:
-        rows = zip(_rows(topic, count), _rows(version, count), strict=True)
-        pieces[0::5] = [_acknowledgement_start(topic, version, frame) for topic, version in rows]
+        rows = list(zip(_rows(topic, count), _rows(version, count), strict=True))
+        starts = {row: _acknowledgement_start(*row, frame) for row in dict.fromkeys(rows)}
+        pieces[0::5] = map(starts.__getitem__, rows)
     pieces[1::5] = ids
     pieces[3::5] = ids
     pieces[4::5] = [_ACKNOWLEDGEMENT_END] * count

@@ -95,7 +95,11 @@ class Rows:
         if known.count(known[0]) == len(known):
             yield _INTENTS[known[0].action](self._batch(0, len(known)))
             return
-        for action, run in groupby([row.action for row in known]):
+        actions = [row.action for row in known]
+        if actions.count(actions[0]) == len(actions):  # a sender of many topics
+            yield _INTENTS[actions[0]](self._batch(0, len(known)))
+            return
+        for action, run in groupby(actions):
             end = first + sum(1 for _ in run)
             yield _INTENTS[action](self._batch(first, end))
             first = end

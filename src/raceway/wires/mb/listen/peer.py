@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.door import Door
-from raceway.broker.peers import Encoder, Pending
+from raceway.broker.peers import Encoder, Pending, RowEncoder
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.model.envelope import MB, Batch
@@ -24,11 +24,22 @@ from raceway.wires.mb.codec.topics import is_mb_topic
 FOREIGN_VERSION = b"1.0.0"
 
 
-def publish_encoder(frame: Frame) -> Encoder:
-    """Return the encoder of published runs for this kind of frame."""
+class PublishEncoder(RowEncoder):
+    """Encodes publishes in this kind of frame."""
 
-    def encode(run: Run) -> bytes:
-        batch, (_, sent, start, stop) = run.batch, run.span
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def rows(self, batch: Batch, ids: list[bytes]) -> list[bytes]:
+        topics, version, payloads = batch.topic, batch.version, batch.payload
+        assert type(topics) is list
+        assert type(payloads) is list
+        if type(version) is list:
+            version = [each or FOREIGN_VERSION for each in version]
+        return mb.mixed_deliveries(topics, version or FOREIGN_VERSION, ids, payloads, self._frame)  # type: ignore[arg-type]  # every row has one
+
+    def __call__(self, run: Run) -> bytes:
+        frame, batch, (_, sent, start, stop) = self._frame, run.batch, run.span
         version, payloads = batch.version, batch.payload
         assert type(payloads) is list
         ids = run.ids
@@ -41,15 +52,13 @@ def publish_encoder(frame: Frame) -> Encoder:
             for row in range(stop - start)
         )
 
-    return encode
-
 
 def bare(length: int) -> bytes:
     """Frame nothing: messages in audit records have no frame."""
     return b""
 
 
-_bare_encoder = publish_encoder(bare)
+_bare_encoder = PublishEncoder(bare)
 
 
 class MbPeer(LivePeer):
@@ -76,6 +85,9 @@ class MbPeer(LivePeer):
             for row in range(run.span.start, run.span.stop):
                 one = run.span._replace(start=row, stop=row + 1)
                 self.audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
+
+    def write_rows(self, data: bytes) -> None:
+        self._connection.write(data)
 
     def has_room(self) -> bool:
         return self.open and not self._connection.is_full

@@ -7,10 +7,10 @@ import asyncio
 from raceway.net.tcp import StreamProtocol
 from raceway.wires.mb.codec.encode import tcp_frame
 from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.peer import PublishEncoder
 from raceway.wires.mb.listen.session import MbGate, MbSession
 
-encode_publishes = publish_encoder(tcp_frame)
+encode_publishes = PublishEncoder(tcp_frame)
 
 
 class MbTcp(StreamProtocol):

@@ -22,10 +22,10 @@ from raceway.model.text import is_utf8
 from raceway.net.sockets import set_send_buffer
 from raceway.wires.mb.codec.encode import websocket_frame
 from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.peer import PublishEncoder
 from raceway.wires.mb.listen.session import MbGate, MbSession
 
-encode_publishes = publish_encoder(websocket_frame)
+encode_publishes = PublishEncoder(websocket_frame)
 
 # A read with this many messages means that more are waiting; compare FULL_READ in tcp.py.
 MANY_MESSAGES = 64
