@@ -113,13 +113,12 @@ def mixed_deliveries(
     """Encode publishes on several topics, each by itself."""
     payloads = all_readable(payloads)
     # Headers by topic, or by topic and version where versions differ.
-    kinds: list[Any]
-    if type(version) is list:
-        kinds = list(zip(topics, version, strict=True))
-        headers: dict[Any, bytes] = {kind: b"publish:%b:%b:" % kind for kind in dict.fromkeys(kinds)}
+    kinds: list[Any] = topics
+    if isinstance(version, bytes):
+        headers: dict[Any, bytes] = {topic: b"publish:%b:%b:" % (topic, version) for topic in dict.fromkeys(topics)}
     else:
-        kinds = topics
-        headers = {topic: b"publish:%b:%b:" % (topic, version) for topic in dict.fromkeys(topics)}
+        kinds = list(zip(topics, version, strict=True))
+        headers = {kind: b"publish:%b:%b:" % kind for kind in dict.fromkeys(kinds)}
     besides = {kind: len(header) + ID_LENGTH + 1 for kind, header in headers.items()}
     frames = map(frame, [besides[kind] + len(payload) for kind, payload in zip(kinds, payloads, strict=True)])
     pieces = zip(frames, map(headers.__getitem__, kinds), ids, repeat(b"\n"), payloads)
