@@ -53,6 +53,9 @@ SLOW = (
     "tests/pipeline/test_query.py",
     "tests/pipeline/test_recompute.py",
     "tests/pipeline/test_registry.py",
+    "tests/pipeline/test_sandbox.py::test_a_query",
+    "tests/pipeline/test_sandbox.py::test_files",
+    "tests/pipeline/test_sandbox.py::test_so_many",
     "tests/pipeline/test_source.py",
     "tests/pipeline/transforms/test_exchanges.py",
     "tests/pipeline/transforms/test_traces.py",
@@ -71,6 +74,7 @@ SLOW = (
     "tests/end_to_end/test_console.py",
     "tests/end_to_end/test_console_guests.py",
     "tests/end_to_end/test_console_operates.py",
+    "tests/end_to_end/test_console_past.py",
     "tests/end_to_end/test_console_truth.py",
     "tests/test_site.py",
     # Conformance suites, oracles, clients of other projects and versions.

@@ -9,10 +9,11 @@ const { comparable, difference } = await load("diff.js");
 const { draft } = await load("draft.js");
 const { EventParser } = await load("events.js");
 const format = await load("format.js");
-const { failedShare, layout, shownEdges } = await load("layers.js");
+const { failedShare, gathered, layout, shownEdges } = await load("layers.js");
 const { headersOf, payloadsOf } = await load("outgoing.js");
-const { asking, link, parse } = await load("route.js");
-const { ages, area, heightAt, line, nearest, ticks } = await load("scale.js");
+const { between, local, range, RANGES, times } = await load("range.js");
+const { asking, link, parse, shared } = await load("route.js");
+const { ages, area, heightAt, line, moments, nearest, runs, ticks } = await load("scale.js");
 const { described, instants, place, wires } = await load("waterfall.js");
 
 test("an address says page, argument and query, whatever is in them", () => {
@@ -170,4 +171,60 @@ test("of many connections the busiest are drawn, or those around a box", () => {
   assert.deepEqual(around.edges.map(({ from, to }) => [from, to]), [["service board", "topic t3"], ["topic t3", "service printer"]]);
   assert.deepEqual(shownEdges(all, "", "CHECKIN", 40).edges.map(({ to }) => to), ["service desk"]);
   assert.deepEqual([failedShare(1, 1000), failedShare(5, 80), failedShare(80, 80)], ["under 1 %", "6 %", "100 %"]);
+});
+
+test("a range is read from its text, and nothing else is taken for one", () => {
+  const now = Date.UTC(2026, 10, 17, 4) * 1000;
+  for (const [text, title] of RANGES.slice(1)) assert.equal(range(text, now).title, title);
+  assert.deepEqual(times(range("6h", now)), { since_us: now - 6 * 3600e6, until_us: "" });
+  const text = between(now - 3600e6, now);
+  assert.equal(text, "2026-11-17T03:00:00Z/2026-11-17T04:00:00Z");
+  assert.deepEqual(times(range(text, 0)), { since_us: now - 3600e6, until_us: now });
+  for (const wrong of ["", undefined, "x", "6", "h6", "6w", "99999h", "2026-11-17T03:00:00Z", "2026-11-17T04:00:00Z/2026-11-17T03:00:00Z", "/"]) assert.equal(range(wrong, now), null, String(wrong));
+  assert.deepEqual(times(null), {});
+  assert.equal(Date.parse(local(now)) * 1000, now, "as a field of a form reads it");
+});
+
+test("every address has the shared range, unless it names another", () => {
+  shared.range = "1h";
+  assert.deepEqual([link("topics"), link("topics", "a b", { range: "6h" }), link("", "", { range: "" })], ["#/topics?range=1h", "#/topics/a%20b?range=6h", "#/"]);
+  shared.range = "";
+  assert.equal(link("topics"), "#/topics");
+});
+
+test("a line is broken where nothing was measured", () => {
+  assert.deepEqual(runs([0, 1, 2, 9, 10], [5, 6, null, 7, 8], 3), [[0, 1], [3, 4]]);
+  assert.deepEqual(runs([0, 1, 9], [5, 6, 7], 3), [[0, 1], [2]]);
+  assert.deepEqual(runs([], [], 3), []);
+  assert.deepEqual(runs([0, 100], [1, 1], Infinity), [[0, 1]]);
+});
+
+test("the axis of a range has a few round moments", () => {
+  const end = Date.UTC(2026, 10, 17, 4, 7, 31) * 1000;
+  for (const seconds of [60, 900, 3600, 6 * 3600, 24 * 3600, 10 * 86_400]) {
+    const found = moments(end - seconds * 1e6, end, 6);
+    assert.ok(found.length >= 2 && found.length <= 8, `${seconds}: ${found.length}`);
+    assert.ok(found.every((us) => us >= end - seconds * 1e6 && us <= end));
+    assert.ok(found.every((us) => new Date(us / 1000).getMilliseconds() === 0));
+  }
+  assert.deepEqual(moments(end - 3600e6, end, 6).map((us) => new Date(us / 1000).getUTCMinutes()), [10, 20, 30, 40, 50, 0]);
+});
+
+test("cells of tables that are moments look like moments", () => {
+  assert.equal(format.cell("time_us", 1_763_350_000_000_000), "2025-11-17 03:26:40.000 UTC");
+  assert.equal(format.cell("made_ms", 1_763_350_000_000), "2025-11-17 03:26:40.000 UTC");
+  assert.deepEqual([format.cell("latency_us", 4000), format.cell("count", 1_763_350_000_000_000), format.cell("topic", "a")], ["4000", "1763350000000000", "a"]);
+});
+
+test("fans of a graph are gathered to a box, and nothing is lost", () => {
+  const edge = (from, to, weight, errors = 0) => ({ from, to, label: "", weight, errors });
+  const fan = Array.from({ length: 500 }, (_, at) => edge("a", `t${at}`, 500 - at, 1));
+  const found = gathered([...fan, edge("b", "t0", 7), edge("t0", "x", 0)], 6);
+  assert.equal(found.length, 6 + 1 + 2);
+  const rest = found.find(({ gathered: count }) => count);
+  assert.deepEqual([rest.from, rest.gathered, rest.errors], ["a", 494, 494]);
+  assert.equal(found.reduce((sum, { weight }) => sum + weight, 0), fan.reduce((sum, { weight }) => sum + weight, 0) + 7);
+  const reached = gathered(fan.map(({ from, to, weight }) => edge(to, from, weight)), 6);
+  assert.deepEqual([reached.length, reached.at(-1).to, reached.at(-1).gathered], [7, "a", 494]);
+  assert.deepEqual(gathered(fan.slice(0, 7), 6), fan.slice(0, 7), "a box for a single one would hide it");
 });

@@ -330,7 +330,7 @@ def test_peers_tables_and_the_journal(visitor: Visitor, port: Airport) -> None:
     page = visitor.go("peers")
     expect(page.get_by_role("table", name="Peers")).to_contain_text("gives out seats")
     expect(page.get_by_role("table", name="Patterns")).to_contain_text("checkin.seat")
-    expect(page.get_by_role("table", name="Seneca services")).to_contain_text("cmd:points,role:loyalty")
+    expect(page.get_by_role("table", name="Services behind the bus")).to_contain_text("cmd:points,role:loyalty")
     visitor.picture("peers")
     page = visitor.go("journal")
     expect(page.get_by_role("table", name="Segments")).to_contain_text("active")
@@ -346,7 +346,7 @@ def test_progress_of_the_pipeline_and_rows_of_its_tables(visitor: Visitor) -> No
     expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", re.compile(r"^\d+$"))
     visitor.picture("pipeline")
     page.get_by_role("link", name="gold.topic_stats").click()
-    expect(page.get_by_role("table", name="gold.topic_stats")).to_contain_text("flight.updates")
+    expect(page.get_by_role("table", name="Result")).to_contain_text("flight.updates")
     visitor.picture("table")
 
 

@@ -1,5 +1,5 @@
 """The console beside thousands of topics and many messages: pages stay usable. `make soak` takes 10,000 topics and
-1,000,000 messages, `make test` a tenth and less."""
+1,000,000 messages, `make test-slow` 2,000 and 100,000."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.rigs.rounds import SOAKING
 from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server
 
-TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (1_000, 50_000)
+TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (2_000, 100_000)
 CHUNK = 10_000
 # What a person waits for: something to look at, and each question behind it.
 FIRST_CONTENT_S, QUESTION_S = 1.0, 1.0
@@ -101,7 +101,8 @@ def test_every_topic_is_listed_page_by_page(server: Server) -> None:
     [
         "/api/overview", "/api/history", "/api/topics?order=rate&limit=100", "/api/topics?order=messages&limit=1000",
         "/api/topics?contains=T99", "/api/topics/many.t17", "/api/messages", "/api/messages?topic=many.t17",
-        "/api/graph", "/api/journal", "/api/peers", "/api/subscriptions", "/asyncapi.json?limit=100", "/metrics",
+        "/api/graph?limit=500", "/api/journal", "/api/history/bus", "/api/history/topics",
+        "/api/peers", "/api/subscriptions", "/asyncapi.json?limit=100", "/metrics",
     ],
 )  # fmt: skip
 def test_questions_are_answered_within_their_budget(server: Server, path: str) -> None:
@@ -150,4 +151,35 @@ def test_typing_a_name_narrows_the_list_at_once(visitor: Visitor) -> None:
     expect(page.get_by_role("link", name=f"many.t{TOPICS - 1}")).to_be_visible()
     expect(page.locator("main .soft[role=status]")).to_have_text("1 topic")
     assert time.monotonic() - began < 3 * FIRST_CONTENT_S
+    visitor.assert_well()
+
+
+# Rectangles of all texts of the drawing, of its boxes, and of the drawing itself.
+RECTANGLES = """(drawing) => {
+  const of = (each) => { const box = each.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; };
+  return {
+    labels: [...drawing.querySelectorAll(".edge text")].map(of), whole: of(drawing),
+    boxes: [...drawing.querySelectorAll(".node rect")].map(of),
+    names: [...drawing.querySelectorAll(".node")].map((each) => each.querySelector("text").textContent),
+  };
+}"""
+
+
+def overlap(one: list[float], other: list[float]) -> bool:
+    """Whether two rectangles share more than a border of two pixels."""
+    return min(one[2], other[2]) - max(one[0], other[0]) > 2 and min(one[3], other[3]) - max(one[1], other[1]) > 2
+
+
+@pytest.mark.parametrize("focus", ["", "service%20filler"])
+def test_the_service_graph_stays_readable(visitor: Visitor, focus: str) -> None:
+    """No label lies on another or on a box, and what there is of thousands fits a screen or two."""
+    page = visitor.go(f"services?focus={focus}" if focus else "services")
+    drawing = page.locator("svg.graph")
+    expect(drawing.locator(".node", has_text="filler")).to_be_attached()
+    found = drawing.evaluate(RECTANGLES)
+    things = found["labels"] + found["boxes"]
+    assert [(one, other) for at, one in enumerate(things) for other in things[:at] if overlap(one, other)] == []
+    assert found["whole"][3] - found["whole"][1] <= 1300
+    assert any(re.fullmatch(r"over [\d,]+ more", name) for name in found["names"])
+    assert f"{TOPICS - 60:,} more pairs" in page.locator("main").inner_text()
     visitor.assert_well()

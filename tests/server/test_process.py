@@ -176,7 +176,7 @@ def test_the_console_answers_on_its_port_until_it_is_closed() -> None:
     port = free_port_base()
 
     async def serve() -> list[tuple[int, Any]]:
-        console = Console(DOOR(Bench().broker), "", config.Listen(hosts=("bus.example",)), port)
+        console = Console(DOOR(Bench().broker), config.Config(listen=config.Listen(hosts=("bus.example",))), port)
         await console.open()
         answers = [
             await asyncio.to_thread(get, port, "/healthz", Host=host)

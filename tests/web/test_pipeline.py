@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import datetime
 import json
 import os
 from pathlib import Path
@@ -15,7 +14,6 @@ from starlette.applications import Starlette
 from raceway.model.progress import Counted, LastBatch, PipelineProgress
 from raceway.pipeline.progress import write
 from raceway.web.app import build_app
-from raceway.web.pipeline import CELL, shown_cell
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
@@ -39,7 +37,7 @@ def write_progress(data: Path, **fields: Any) -> None:
 
 def test_without_a_pipeline_there_is_nothing(app: Starlette) -> None:
     assert ask(app, "/api/pipeline").json() == {
-        "progress": None, "is_running": False, "behind": 0, "tables": [],
+        "progress": None, "is_running": False, "behind": 0, "tables": [], "no_sql": "",
     }  # fmt: skip
 
 
@@ -107,15 +105,3 @@ def test_a_part_that_is_being_replaced_is_passed_over(app: Starlette, tmp_path: 
 def test_only_tables_that_are_there_can_be_named(app: Starlette, tmp_path: Path, name: str) -> None:
     write_table(tmp_path, "gold.stats", "bucket=1", topic=["x"])
     assert ask(app, f"/api/tables/{name}").status == 404
-
-
-@pytest.mark.parametrize(
-    ("cell", "shown"),
-    [
-        (None, None), (True, True), (7, 7), (1.5, 1.5), (float("nan"), "nan"), ("x" * 999, "x" * CELL), (b"ok", "ok"),
-        (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
-        ([("a", "b")], "[('a', 'b')]"),
-    ],
-)  # fmt: skip
-def test_cells_are_values_of_json(cell: Any, shown: Any) -> None:
-    assert shown_cell(cell) == shown

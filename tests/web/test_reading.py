@@ -36,7 +36,9 @@ def broker() -> Broker:
 
 def matching(broker: Broker, *patterns: str) -> MatchingTopics:
     nothing = cast(Any, None)
-    site = Site(Door(broker), nothing, nothing, nothing, config.Listen(), "", None, {}, (), ())
+    site = Site(
+        Door(broker), nothing, nothing, nothing, nothing, config.Listen(), config.SqlSettings(), "", None, {}, (), ()
+    )
     scope = {"type": "http", "client": ("127.0.0.1", 9), "headers": [], PRINCIPAL: TILL}
     return MatchingTopics(site, Request(scope), patterns, "first")
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from raceway.web.console import FOLDER
+from raceway.wires import WIRES
 from tests.rigs.tools import installed, type_checker
 
 CHECKS = Path(__file__).parent.parent / "console_js"
@@ -70,3 +71,14 @@ def test_every_script_belongs_to_a_page() -> None:
     for name in re.findall(r'\["\w", "(\w+)", "[^"]+"\]', (FOLDER / "app.js").read_text("utf-8")):
         imported(f"pages/{name}.js", reached)
     assert reached == {path.relative_to(FOLDER).as_posix() for path in SCRIPTS}
+
+
+def test_no_script_knows_a_wire() -> None:
+    """Texts for people may name one; code asks the page and the API, as Python's does (`tests/test_wire_names.py`)."""
+    names = "|".join(wire.name for wire in WIRES)
+    forbidden = re.compile(rf"""(["'`])({names})\1|/api/({names})\b|\b({names})(?=[.(\[=]| =)""")
+    found = {
+        path.name: forbidden.findall(re.sub(r"(?m)^\s*(//|\*|/\*\*).*$", "", path.read_text("utf-8")))
+        for path in SCRIPTS
+    }
+    assert {name: each for name, each in found.items() if each} == {}

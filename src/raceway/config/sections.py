@@ -13,9 +13,9 @@ from msgspec import Meta
 
 __all__ = [
     "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial", "FailureDefaults",
-    "GrpcWire", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port", "Positive",
-    "Retention", "SchemaSettings", "Section", "SecuritySettings", "StorageSettings", "Subscriptions", "Telemetry",
-    "TopicLimits",
+    "GrpcWire", "HistorySettings", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port",
+    "Positive", "Retention", "SchemaSettings", "Section", "SecuritySettings", "SqlSettings", "StorageSettings",
+    "Subscriptions", "Telemetry", "TopicLimits",
 ]  # fmt: skip
 
 KIB, MIB = 1024, 1024 * 1024
@@ -376,6 +376,21 @@ class SecuritySettings(Section, frozen=True):
     """Principals (type:name or name) with all permissions."""
 
 
+class HistorySettings(Section, frozen=True):
+    """Rates, lag and latency of the last hours, for the console: in the folder `history` of the data folder."""
+
+    interval_s: Seconds = 20.0
+    """Interval of measurements. 0: none are made."""
+    keep_h: Positive = 24
+    """Hours for which measurements are kept."""
+    max_bytes: Positive = 64 * MIB
+    """Maximum size of all measurements; the oldest are removed earlier if need be."""
+    topics: Positive = 200
+    """Topics in one measurement: the busiest, then those with the largest lag."""
+    latency_rows: Positive = 20_000
+    """Newest rows of the journal in which one measurement looks for answered requests."""
+
+
 class Telemetry(Section, frozen=True):
     """Export of traces."""
 
@@ -432,6 +447,19 @@ class PipelineSettings(Section, frozen=True):
     """Number of small parts at which a run merges them, in bronze tables. 0: never."""
 
 
+class SqlSettings(Section, frozen=True):
+    """SQL over the tables on the console port, each query in a process of its own."""
+
+    timeout_s: Interval = 30.0
+    """Time after which a query is ended."""
+    memory_bytes: Annotated[int, Meta(ge=64 * MIB)] = 512 * MIB
+    """Memory of one query."""
+    max_rows: Positive = 100_000
+    """Maximum number of rows of one result."""
+    max_running: Positive = 1
+    """Queries that run at the same time; others wait."""
+
+
 class StorageSettings(Section, frozen=True):
     """The object store of `pipeline.tables`, if that is an s3:// URL. Said once, for Spark and for every reader of the
     tables; what is empty here comes from the usual AWS variables or the machine's role."""
@@ -456,7 +484,9 @@ class Config(OpenSection, frozen=True):
     dial: Dial = Dial()
     journal: JournalSettings = JournalSettings()
     security: SecuritySettings = SecuritySettings()
+    history: HistorySettings = HistorySettings()
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
     pipeline: PipelineSettings = PipelineSettings()
+    sql: SqlSettings = SqlSettings()
     storage: StorageSettings = StorageSettings()

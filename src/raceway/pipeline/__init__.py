@@ -1,4 +1,5 @@
-"""Tables from the journal and from captured traffic. Runs in its own process and meets the bus only on disk.
+"""Tables from the journal and from captured traffic. Runs in its own process and meets the bus only on disk; the
+console port starts `sandbox` for each query.
 
     import raceway.pipeline
     raceway.pipeline.register(spark)

@@ -96,7 +96,7 @@ class _Embedded:
             bus = local_bus(settings, journal, loop)
             doors = Doors(bus, settings, loop)
             port = ports(settings.listen)[CONSOLE]
-            console = Console(bus.door, settings.security.admin_token, settings.listen, port, doors.routes())
+            console = Console(bus.door, settings, port, doors.routes())
             await doors.open()
             await console.open()
             tasks = [repeat(loop, settings.journal.upkeep_s, journal.upkeep), repeat(loop, 1.0, bus.tick)]

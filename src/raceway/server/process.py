@@ -98,10 +98,7 @@ async def _serve(
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     doors = Doors(bus, settings, loop)
-    console = Console(
-        door, settings.security.admin_token, settings.listen, chosen[CONSOLE], doors.routes(),
-        Path(settings.journal.folder),
-    )  # fmt: skip
+    console = Console(door, settings, chosen[CONSOLE], doors.routes(), Path(settings.journal.folder))
     await doors.open()
     await console.open()
     tasks = [
@@ -110,6 +107,8 @@ async def _serve(
         repeat(loop, settings.listen.http.live_ms / 1000, console.live.sample),
         *_renewing(loop, settings.listen, doors),
     ]
+    if settings.history.interval_s:
+        tasks.append(repeat(loop, settings.history.interval_s, console.recorder.record))
     traces = exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed)
     async with doors.running(), traces:
         urls = urls_of(settings.listen, chosen)
@@ -154,22 +153,26 @@ class Console:
     def __init__(
         self,
         door: Door,
-        admin_token: str,
-        listen: config.Listen,
+        settings: config.Config,
         port: int,
         more: Sequence[Routes] = (),
         data: Path | None = None,
         bind: Bind = bind,
     ) -> None:
+        listen = settings.listen
         self._socket = bind(config.plain_host(listen), port)
         hosts = (*listen.hosts, listen.host)
-        app = build_app(door, hosts, admin_token, more, listen, ports(listen), data)
-        self.live, self._parts = app.state.live, (app.state.streams, app.state.live, app.state.desk)
-        settings = uvicorn.Config(
+        app = build_app(
+            door, hosts, settings.security.admin_token, more, listen, ports(listen), data, settings.history,
+            settings.sql,
+        )  # fmt: skip
+        self.live, self.recorder = app.state.live, app.state.recorder
+        self._parts = (app.state.streams, app.state.live, app.state.recorder, app.state.desk)
+        served = uvicorn.Config(
             app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = _QuietServer(settings)
+        self._server = _QuietServer(served)
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:

@@ -9,7 +9,8 @@ Read in this order:
   asking         queries that take a while, run outside the event loop
   publishing     messages over HTTP: publish, request
   reading, event_streams         messages of a topic by offset, or live
-  topics, messages, rejected, subscriptions, policies, queues, schemas, live, graph, pipeline, health, session
+  live, history, moments         figures of now, and of the last hours
+  topics, messages, rejected, subscriptions, policies, queues, schemas, graph, pipeline, sql, health, session
                  the API of the console, of `raceway` commands and of scripts
   registry, registry_form        the schema registry in Confluent's form
   openapi, asyncapi, metrics     documents about the port and the topics; Prometheus

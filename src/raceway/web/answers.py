@@ -29,6 +29,10 @@ class MediaTypeError(errors.PeerError, code="media_type"):
     """The media type of the request is not supported."""
 
 
+class NotInstalledError(errors.PeerError, code="not_installed"):
+    """This bus was installed without the packages that the address needs."""
+
+
 # HTTP status to the errors that have it, each with the classes below it. Others are 503.
 KINDS: dict[int, tuple[type[errors.RacewayError], ...]] = {
     400: (errors.PeerError,),
@@ -60,6 +64,7 @@ KINDS: dict[int, tuple[type[errors.RacewayError], ...]] = {
     415: (MediaTypeError,),
     422: (errors.SchemaRefusedError, errors.SchemaInvalidError),
     429: (errors.TooManyFailuresError,),
+    501: (NotInstalledError,),
     502: (errors.RemoteError,),
     503: (errors.LimitError,),
     504: (errors.RequestTimeoutError,),

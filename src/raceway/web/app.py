@@ -23,6 +23,7 @@ from raceway.web.event_streams import EventStreams
 from raceway.web.graph import GraphRoutes
 from raceway.web.guard import Guard
 from raceway.web.health import HealthRoutes, LiveRoutes
+from raceway.web.history import HistoryRoutes, Recorder
 from raceway.web.live import Live
 from raceway.web.messages import MessageRoutes
 from raceway.web.openapi import DocumentRoutes
@@ -38,10 +39,11 @@ from raceway.web.rejected import RejectedRoutes
 from raceway.web.routing import Routes, Site, WebRoute, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
 from raceway.web.session import SessionRoutes
+from raceway.web.sql import SqlRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
 from raceway.web.topics import TopicRoutes
 
-USUAL = config.Listen()
+USUAL = config.Config()
 WORDS = {
     404: ("not_found", "not found"),
     405: ("method", "method not allowed"),
@@ -53,9 +55,11 @@ def build_app(
     hosts: tuple[str, ...],
     admin_token: str = "",
     more: Sequence[Routes] = (),
-    listen: config.Listen = USUAL,
+    listen: config.Listen = USUAL.listen,
     doors: Mapping[str, int] | None = None,
     data: Path | None = None,
+    history: config.HistorySettings = USUAL.history,
+    sql: config.SqlSettings = USUAL.sql,
 ) -> Starlette:
     """Build the application.
 
@@ -63,17 +67,18 @@ def build_app(
     what is private. `more` are the routes of wires. `doors` are all listening ports, for the
     AsyncAPI document. `data` is the folder of the journal and of the pipeline.
 
-    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `streams`,
-    `live` and `desk`.
+    The caller must call `app.state.live.sample` every `listen.http.live_ms`, `app.state.recorder.record` every
+    `history.interval_s`, and finally `close` of `streams`, `live`, `recorder` and `desk`.
     """
     streams, live, desk = EventStreams(door, listen.http), Live(door, listen.http.live_ms), QueryPool(door.view, data)
+    recorder = Recorder(door, history, data)
     routes: list[WebRoute] = []
-    site = Site(door, desk, live, streams, listen, admin_token, data, doors or {}, more, routes)
+    site = Site(door, desk, live, recorder.store, streams, listen, sql, admin_token, data, doors or {}, more, routes)
     doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
     first = (
-        HealthRoutes, ConsoleRoutes, SessionRoutes, DoorRoutes, LiveRoutes, MessageRoutes, TopicRoutes, GraphRoutes,
-        PipelineRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes, AdministrationRoutes,
+        HealthRoutes, ConsoleRoutes, SessionRoutes, DoorRoutes, LiveRoutes, HistoryRoutes, MessageRoutes, TopicRoutes,
+        GraphRoutes, PipelineRoutes, SqlRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes, AdministrationRoutes,
     )  # fmt: skip
     then = (
         SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes
@@ -85,7 +90,7 @@ def build_app(
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
     app.state.streams, app.state.live, app.state.desk, app.state.doorman = streams, live, desk, doorman
-    app.state.door = door
+    app.state.door, app.state.recorder = door, recorder
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app

@@ -20,10 +20,12 @@ from msgspec import Meta
 from raceway.broker.view import View
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Exchange, Flows, recent_flows
+from raceway.journal.query.search import LARGEST
 from raceway.web.pipeline import table_folders, table_parts
 from raceway.web.routing import LOOKUP, SiteRoutes, get
 
 TABLE = "gold.service_graph"
+HOUR_US = 3_600_000_000
 # The callee of an unanswered request.
 NOBODY = "nobody"
 KEYS = ["caller", "callee", "topic", "wire", "callee_wire"]
@@ -35,6 +37,12 @@ class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
         Literal["journal", "table"], Meta(description="The newest rows of the journal, or the table of the pipeline.")
     ] = "journal"
     rows: Annotated[int, Meta(description="Number of newest rows to count.", ge=1, le=500_000)] = 50_000
+    since_us: Annotated[
+        int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)
+    ] = 0
+    until_us: (
+        Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)] | None
+    ) = None
     limit: Annotated[int, Meta(description="Maximum number of entries of each kind, busiest first.", ge=1, le=500)] = 60
 
 
@@ -62,11 +70,13 @@ class GraphRoutes(SiteRoutes):
         desk = self._site.desk
         folder = await desk.run(partial(_maybe_folder, self._site.data))
         if query.source == "journal":
-            flows = await desk.look(recent_flows, query.rows, query.limit)
+            flows = await desk.look(
+                recent_flows, query.rows, query.limit, since_us=query.since_us, until_us=query.until_us
+            )
             return Graph(flows, _listeners(self._view, flows, query.limit), folder is not None)
         if folder is None:
             raise UnknownTableError(TABLE)
-        return Graph(await desk.run(partial(_flows_of_table, folder, query.limit)), [], True)
+        return Graph(await desk.run(partial(_flows_of_table, folder, query)), [], True)
 
 
 def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
@@ -92,17 +102,18 @@ def _maybe_folder(data: Path | None) -> Path | None:
     return None if folder is None or (folder / "_delta_log").is_dir() else folder
 
 
-def _flows_of_table(folder: Path, limit: int) -> Flows:
-    """Return the `limit` busiest pairs of all hours."""
-    hours = _read(folder)
+def _flows_of_table(folder: Path, query: GraphQuery) -> Flows:
+    """Return the busiest pairs of all hours that began within the query's times, or of all."""
+    hours, limit = _within(_read(folder), query), query.limit
     if not hours.num_rows:
-        return Flows(first=0, stop=0, since_us=0, exchanges=[], sources=[], unanswered={})
+        return Flows(first=0, stop=0, since_us=0, exchanges=[], sources=[], unanswered={}, pairs=0)
     since_us = pc.min(hours.column("hour")).cast(pa.timestamp("us", "UTC")).value
     is_answered = pc.not_equal(hours.column("callee"), NOBODY)
     missed = hours.filter(pc.invert(is_answered)).group_by("topic").aggregate([("calls", "sum")])
+    exchanges, pairs = _exchanges(hours.filter(is_answered), limit)
     return Flows(
-        first=0, stop=0, since_us=since_us, exchanges=_exchanges(hours.filter(is_answered), limit), sources=[],
-        unanswered={row["topic"]: row["calls_sum"] for row in _busiest(missed, limit)},
+        first=0, stop=0, since_us=since_us, exchanges=exchanges, sources=[],
+        unanswered={row["topic"]: row["calls_sum"] for row in _busiest(missed, limit)}, pairs=pairs,
     )  # fmt: skip
 
 
@@ -118,7 +129,16 @@ def _read(folder: Path) -> pa.Table:
     return pa.concat_tables(found) if found else pa.table({name: [] for name in COLUMNS})
 
 
-def _exchanges(hours: pa.Table, limit: int) -> list[Exchange]:
+def _within(hours: pa.Table, query: GraphQuery) -> pa.Table:
+    began_us = pc.cast(pc.cast(hours.column("hour"), pa.timestamp("us", "UTC")), pa.int64())
+    # An hour that has begun before is of that time, too.
+    is_wanted = pc.greater(began_us, query.since_us - HOUR_US)
+    if query.until_us is not None:
+        is_wanted = pc.and_(is_wanted, pc.less(began_us, query.until_us))
+    return hours.filter(is_wanted)
+
+
+def _exchanges(hours: pa.Table, limit: int) -> tuple[list[Exchange], int]:
     for name in ("latency_p50_us", "latency_p99_us"):
         hours = hours.set_column(hours.schema.get_field_index(name), name, pc.fill_null(hours.column(name), 0.0))
     failed = pc.add(pc.add(hours.column("errors"), hours.column("timeouts")), hours.column("late"))
@@ -127,7 +147,7 @@ def _exchanges(hours: pa.Table, limit: int) -> list[Exchange]:
     )
     wanted = [("calls", "sum"), ("failed", "sum"), ("spent_us", "sum"), ("latency_p99_us", "max")]
     counted = hours.group_by(KEYS).aggregate(wanted)
-    return [
+    found = [
         Exchange(
             requester=row["caller"], responder=row["callee"], topic=row["topic"], wire=row["wire"],
             answer_wire=row["callee_wire"], count=row["calls_sum"], errors=row["failed_sum"],
@@ -135,6 +155,7 @@ def _exchanges(hours: pa.Table, limit: int) -> list[Exchange]:
         )
         for row in _busiest(counted, limit)
     ]  # fmt: skip
+    return found, counted.num_rows
 
 
 def _busiest(counted: pa.Table, limit: int) -> list[dict[str, Any]]:

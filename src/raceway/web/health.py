@@ -13,7 +13,7 @@ from raceway.errors import BusyError, JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
 from raceway.web.answers import principal_of
-from raceway.web.live import Overview, Sample
+from raceway.web.live import Overview
 from raceway.web.metrics import exposition
 from raceway.web.routing import EVENTS, LOOKUP, OPEN, TEXT, Answered, SiteRoutes, get
 
@@ -79,22 +79,11 @@ class HealthRoutes(SiteRoutes):
         return JournalHealth(health, str(data), segments[::-1])
 
 
-class History(msgspec.Struct, frozen=True):
-    """Samples of the last five minutes, one a second."""
-
-    samples: list[Sample]
-
-
 class LiveRoutes(SiteRoutes):
     @get("/api/overview", LOOKUP, "bus")
     async def overview(self) -> Overview:
         """Current status of the bus."""
         return self._site.live.overview()
-
-    @get("/api/history", LOOKUP, "bus")
-    async def history(self) -> History:
-        """Rates of the last five minutes."""
-        return History(list(self._site.live.samples))
 
     @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
     async def watch(self, request: Request) -> Response:

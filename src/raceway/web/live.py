@@ -41,6 +41,12 @@ class Sample(msgspec.Struct, frozen=True):
     errors: int
 
 
+class RecentRates(msgspec.Struct, frozen=True):
+    """Samples of the last five minutes, one a second."""
+
+    samples: list[Sample]
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Status of the bus. Counters are since its start; `rates` are those of the last sample, taken at `rates_us`.
 
@@ -85,7 +91,7 @@ class Live:
         self._every_ms = every_ms
         self._view, self._clock_us = door.view, door.runtime.clock_us
         self._began_us = self._clock_us()
-        self._before, self._before_us = _summed(self._view.health.counts()), self._began_us
+        self._before, self._before_us = summed(self._view.health.counts()), self._began_us
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self._offsets: deque[tuple[int, dict[str, int], int]] = deque(maxlen=TOPIC_SAMPLES)
         self._ticks = 0
@@ -95,7 +101,7 @@ class Live:
         self.closed = False
 
     def sample(self) -> None:
-        now_us, counted = self._clock_us(), _summed(self._view.health.counts())
+        now_us, counted = self._clock_us(), summed(self._view.health.counts())
         wires, others = self._before
         took_s = max(now_us - self._before_us, LEAST_US) / 1_000_000
         self.samples.append(
@@ -135,7 +141,7 @@ class Live:
     def overview(self) -> Overview:
         view, last, now_us = self._view, self.samples[-1] if self.samples else None, self._clock_us()
         health, counts = view.health.now(), view.health.counts()
-        totals, (delivered, size, errors) = _summed(counts)
+        totals, (delivered, size, errors) = summed(counts)
         kinds: dict[str, int] = {}
         for (_, kind), count in counts.messages.items():
             kinds[kind] = kinds.get(kind, 0) + count
@@ -173,7 +179,7 @@ class Live:
         self._next = asyncio.Event()
 
 
-def _summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
+def summed(counts: Counts) -> tuple[dict[str, int], tuple[int, int, int]]:
     """Return messages received by wire; copies delivered, bytes, errors."""
     wires, named = dict.fromkeys((*(wire.name for wire in WIRES), HTTP.decode()), 0), counts.named
     for (wire, _), count in counts.messages.items():

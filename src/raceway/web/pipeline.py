@@ -6,9 +6,8 @@ The pipeline is another process, if it runs at all; only its files are used here
 
 from __future__ import annotations
 
-import base64
-from datetime import date, datetime
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,10 +19,13 @@ from msgspec import Meta
 from raceway.errors import UnknownTableError
 from raceway.journal.lock import is_alive
 from raceway.model.progress import PipelineProgress
+from raceway.model.sql import shown_cell
 from raceway.web.routing import CONSUME_ALL, LOOKUP, SiteRoutes, get
 
-# Maximum length of a cell in a preview.
-CELL = 500
+TABLES = Path("pipeline") / "tables"
+# What the process that runs SQL imports; the bus itself does not.
+SQL_PACKAGES = ("duckdb", "deltalake")
+TO_INSTALL = "SQL over the tables needs DuckDB: install the extra with `pip install 'raceway[spark]'`"
 # Parts that are counted; a table that was never compacted may have thousands.
 PARTS = 10_000
 
@@ -37,12 +39,13 @@ class TableRow(msgspec.Struct, frozen=True):
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """State of the pipeline. `progress` is null if it never ran here. `behind` counts the positions of the journal that
-    are not in the tables yet."""
+    are not in the tables yet. `no_sql` says what to install for SQL over them; empty if nothing is missing."""
 
     progress: PipelineProgress | None
     is_running: bool
     behind: int
     tables: list[TableRow]
+    no_sql: str
 
 
 class TableQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +84,14 @@ def _pipeline(data: Path | None, end: int) -> Pipeline:
         tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
     behind = max(0, end - progress.position) if progress else end
     is_running = progress is not None and progress.state not in ("stopped", "failed") and is_alive(progress.pid)
-    return Pipeline(progress=progress, is_running=is_running, behind=behind, tables=tables)
+    return Pipeline(
+        progress=progress, is_running=is_running, behind=behind, tables=tables, no_sql=maybe_missing() or ""
+    )
+
+
+def maybe_missing() -> str | None:
+    """Return what must be installed before SQL can be run, in a sentence; None if nothing is missing."""
+    return None if all(find_spec(name) is not None for name in SQL_PACKAGES) else TO_INSTALL
 
 
 def _maybe_progress(data: Path | None) -> PipelineProgress | None:
@@ -95,7 +105,7 @@ def _maybe_progress(data: Path | None) -> PipelineProgress | None:
 
 def table_folders(data: Path | None) -> dict[str, Path]:
     """Return the folders of the tables by name."""
-    root = data / "pipeline" / "tables" if data is not None else None
+    root = data / TABLES if data is not None else None
     if root is None or not root.is_dir():
         return {}
     return {f"{folder.parent.name}.{folder.name}": folder for folder in root.glob("*/*") if folder.is_dir()}
@@ -134,19 +144,3 @@ def _read_part(name: str, part: Path, limit: int) -> Preview:
         # Maps are returned as lists of pairs; cells keep the order of columns.
         rows = [[shown_cell(cell) for cell in row.values()] for row in (batch.to_pylist() if batch else [])]
     return Preview(name, f"{part.parent.name}/{part.name}", columns, rows, "")
-
-
-def shown_cell(cell: Any) -> Any:
-    """Return a value that JSON can represent, truncated."""
-    if isinstance(cell, bytes):
-        try:
-            return cell.decode()[:CELL]
-        except UnicodeDecodeError:
-            return base64.b64encode(cell[:CELL]).decode()
-    if isinstance(cell, datetime | date):
-        return cell.isoformat()
-    if isinstance(cell, bool | int) or cell is None:
-        return cell
-    if isinstance(cell, float):
-        return cell if cell == cell and abs(cell) != float("inf") else str(cell)
-    return str(cell)[:CELL]

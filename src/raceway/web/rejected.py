@@ -1,6 +1,7 @@
 """Rejected messages over the console port: list, show one, redrive.
 
-    GET  /api/rejected                      newest first; filters: `source`, `topic`, `after` (a position), `limit`
+    GET  /api/rejected                      newest first; filters: `source`, `topic`, `since_us`, `until_us`, `after`
+                                            (a position), `limit`
     GET  /api/rejected/{position}           one, with its payload
     POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own,
                                             `payload` (or `payload_base64`) and `attributes` replace its own
@@ -20,6 +21,7 @@ from starlette.requests import Request
 from raceway.broker.undelivered.redrive import KINDS, REDRIVEN_FROM, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.query.inspect import document
+from raceway.journal.query.search import position_bounds
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from raceway.model.intents.batches import Publish
 from raceway.model.intents.reading import ListRejected, NoteRedriven, ReadRejected, RestoreRejected
@@ -43,6 +45,8 @@ AFTER = Meta(description="Only messages older than this position.", ge=0, extra=
 class RejectedQuery(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[str, SOURCE] | None = None
     topic: Annotated[str, Meta(description="Only messages of this topic.")] | None = None
+    since_us: Annotated[int, Meta(description="Not before this time, in microseconds since 1970.", ge=0)] = 0
+    until_us: Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0)] | None = None
     after: Annotated[int, AFTER] | None = None
     limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=500, extra=CLAMPED)] = 50
 
@@ -109,9 +113,13 @@ class RejectedRoutes(SiteRoutes):
         """Messages that were refused or not delivered."""
         if query.source is not None and query.source not in KINDS:
             raise MalformedError(f"source must be one of {', '.join(KINDS)}")
-        wanted = ListRejected(query.source, query.topic, query.after, query.limit)
-        found = await self._ask(request, wanted)
-        return RejectedPage([_shown(*row) for row in found.rows], found.following)
+        after = query.after
+        if query.until_us is not None:
+            end = (await self._site.desk.look(position_bounds, None, query.until_us))[1]
+            after = end if after is None else min(after, end)
+        found = await self._ask(request, ListRejected(query.source, query.topic, after, query.limit))
+        rows = [_shown(*row) for row in found.rows if row[0]["time_us"] >= query.since_us]
+        return RejectedPage(rows, found.following if len(rows) == len(found.rows) else None)
 
     @get("/api/rejected/{position:int}", CONSUME, "messages")
     async def message(self, request: Request, position: int) -> RejectedRow:

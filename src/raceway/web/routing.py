@@ -43,6 +43,7 @@ from raceway.web.audit import record
 from raceway.web.event_streams import EventStreams
 from raceway.web.inputs import read_query
 from raceway.web.live import Live
+from raceway.web.moments import MomentStore
 from raceway.web.peer import ask
 
 R = TypeVar("R")
@@ -206,6 +207,21 @@ class Bound(NamedTuple):
     form: ResponseForm
 
 
+class ServiceBehind(msgspec.Struct, frozen=True):
+    """A service to which a wire connects: what it answers (`serves`), where it is, whether it is `up`, `down` or
+    `unknown` and why, and how it is spoken to."""
+
+    wire: str
+    serves: str
+    topic: str
+    url: str
+    state: str
+    reason: str
+    dialect: str
+    calls: int
+    failures: int
+
+
 class Routes:
     """A group of handlers, whose routes are declared on its methods."""
 
@@ -213,6 +229,10 @@ class Routes:
 
     def collect(self) -> Iterable[Metric]:
         """Return metrics of what these routes are about, for `/metrics`."""
+        return ()
+
+    def attached(self) -> Iterable[ServiceBehind]:
+        """Return the services behind the bus that these routes are about."""
         return ()
 
     def bound(self) -> Iterator[Bound]:
@@ -229,8 +249,10 @@ class Site(NamedTuple):
     door: Door
     desk: QueryPool
     live: Live
+    history: MomentStore
     streams: EventStreams
     listen: config.Listen
+    sql: config.SqlSettings
     admin_token: str
     data: Path | None
     ports: Mapping[str, int]

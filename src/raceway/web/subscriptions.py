@@ -27,7 +27,7 @@ from raceway.model.intents.reading import FIRST, Gap
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 from raceway.web.event_streams import place_of
 from raceway.web.inputs import CLAMPED, read_body
-from raceway.web.routing import CONSUME, LOOKUP, Answered, SiteRoutes, get, post
+from raceway.web.routing import CONSUME, LOOKUP, LOOKUP_PRIVATE, Answered, ServiceBehind, SiteRoutes, get, post
 
 PAGE = 1000
 
@@ -46,6 +46,10 @@ class PeerPage(msgspec.Struct, frozen=True):
 
     peers: list[ShownPeer]
     total: int
+
+
+class ServicePage(msgspec.Struct, frozen=True):
+    services: list[ServiceBehind]
 
 
 class ShownSubscriber(msgspec.Struct, frozen=True):
@@ -123,6 +127,11 @@ class SubscriptionRoutes(SiteRoutes):
         """Connected peers."""
         rows, total = self._view.peers.find(query.contains, query.limit)
         return PeerPage([ShownPeer(*msgspec.structs.astuple(row)) for row in rows], total)
+
+    @get("/api/services", LOOKUP_PRIVATE, "bus")
+    async def services(self) -> ServicePage:
+        """Services behind the bus, of all wires that connect to some."""
+        return ServicePage([row for routes in self._site.more for row in routes.attached()])
 
     @get("/api/subscriptions", LOOKUP, "bus")
     async def patterns(self, query: PatternQuery) -> PatternPage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Literal
 
 import msgspec
@@ -72,7 +72,7 @@ class TopicView:
         state = self._broker.journal.state
         return dict(state.next_offsets), state.unseen
 
-    def waiting(self, names: set[str]) -> dict[str, tuple[int, int]]:
+    def waiting(self, names: Container[str]) -> dict[str, tuple[int, int]]:
         """Return the backlog of the slowest reader and the number of subscriptions and queues, by topic."""
         found: dict[str, tuple[int, int]] = {}
         queues = [(name, queue) for name, _, queue in self._broker.queues if isinstance(queue, Queue)]

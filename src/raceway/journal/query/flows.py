@@ -1,4 +1,5 @@
-"""Flows between services, computed from the last rows of a journal: requests with their answers, and publishes.
+"""Flows between services, computed from the last rows of a journal: requests with their answers, and publishes; and how
+long answers took.
 
 Everything is computed by columns, never row by row. Thread-safe.
 """
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.contract import SearchedRows
-from raceway.journal.query.search import joined
+from raceway.journal.query.search import joined, position_bounds
 from raceway.model.envelope import OWN_NAME, REFUSALS
 
 COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")
@@ -46,7 +47,8 @@ class PublishSource(msgspec.Struct, frozen=True):
 
 
 class Flows(msgspec.Struct, frozen=True, kw_only=True):
-    """Flows in positions `first` to before `stop`, busiest first. `unanswered` counts requests by topic."""
+    """Flows in positions `first` to before `stop`, busiest first. `unanswered` counts requests by topic. `pairs` counts
+    all exchanges and sources, also those that are left out."""
 
     first: int
     stop: int
@@ -54,12 +56,30 @@ class Flows(msgspec.Struct, frozen=True, kw_only=True):
     exchanges: list[Exchange]
     sources: list[PublishSource]
     unanswered: dict[str, int]
+    pairs: int
 
 
-def recent_flows(journal: SearchedRows, max_rows: int, limit: int, max_s: float = LONGEST_S) -> Flows:
-    """Return the `limit` busiest flows of the last `max_rows` rows, or of as many as can be read in `max_s` seconds."""
-    stop = first = journal.committed + 1
-    oldest, deadline = max(journal.first_position(), stop - max_rows), time.monotonic() + max_s
+class AnswerTimes(msgspec.Struct, frozen=True):
+    """Time from requests to their answers."""
+
+    count: int
+    median_us: int
+    p99_us: int
+
+
+def recent_flows(
+    journal: SearchedRows,
+    max_rows: int,
+    limit: int,
+    max_s: float = LONGEST_S,
+    since_us: int = 0,
+    until_us: int | None = None,
+) -> Flows:
+    """Return the `limit` busiest flows of the last `max_rows` rows between two times, or of as many as can be read in
+    `max_s` seconds."""
+    bounds = position_bounds(journal, since_us, until_us)
+    stop = first = bounds[1]
+    oldest, deadline = max(bounds[0], stop - max_rows), time.monotonic() + max_s
     batches: list[pa.RecordBatch] = []
     # At least one window is read, however slow the disk is.
     while first > oldest and (first == stop or time.monotonic() < deadline):
@@ -68,19 +88,51 @@ def recent_flows(journal: SearchedRows, max_rows: int, limit: int, max_s: float 
         batches[:0] = [batch for batch, _ in joined(journal.read(first, following, COLUMNS))]
     rows = pa.Table.from_batches(batches) if batches else None
     if rows is None or not rows.num_rows:
-        return Flows(first=first, stop=stop, since_us=0, exchanges=[], sources=[], unanswered={})
-    since_us = rows.column("time_us")[0].as_py()
+        return Flows(first=first, stop=stop, since_us=0, exchanges=[], sources=[], unanswered={}, pairs=0)
+    began_us = rows.column("time_us")[0].as_py()
+    rows, requests, answers = _parted(rows)
+    exchanges, asking = _exchanges(requests, answers, limit)
+    sources, publishing = _sources(rows.filter(pc.equal(rows.column("kind"), "publish")), limit)
+    return Flows(
+        first=first, stop=stop, since_us=began_us, exchanges=exchanges, sources=sources,
+        unanswered=_unanswered(requests, answers, limit), pairs=asking + publishing,
+    )  # fmt: skip
+
+
+def answer_times(
+    journal: SearchedRows, first: int, max_rows: int
+) -> tuple[dict[str, AnswerTimes], dict[str, AnswerTimes]]:
+    """Return how long the answers from position `first` on took, by topic and by the requester's wire. Requests are
+    looked for in the last `max_rows` rows."""
+    stop = journal.committed + 1
+    batches = [
+        batch for batch, _ in joined(journal.read(max(journal.first_position(), stop - max_rows), stop, COLUMNS))
+    ]
+    if not batches:
+        return {}, {}
+    _, requests, answers = _parted(pa.Table.from_batches(batches))
+    pairs = _pairs(requests, answers.filter(pc.greater_equal(answers.column("sequence"), first)))
+    return _times_by(pairs, "topic"), _times_by(pairs, "wire")
+
+
+def _times_by(pairs: pa.Table, key: str) -> dict[str, AnswerTimes]:
+    quantiles = pc.TDigestOptions(q=[0.5, 0.99])
+    counted = pairs.group_by([key]).aggregate([("took_us", "count"), ("took_us", "tdigest", quantiles)])
+    return {
+        row[key]: AnswerTimes(row["took_us_count"], *(round(value) for value in row["took_us_tdigest"]))
+        for row in counted.to_pylist()
+    }
+
+
+def _parted(rows: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return all rows, their requests, and the answers that services gave."""
     # A join and a group-by would drop or split rows whose producer is null.
     rows = rows.set_column(
         rows.schema.get_field_index("producer"), "producer", pc.fill_null(rows.column("producer"), UNKNOWN)
     )
     requests = rows.filter(pc.equal(rows.column("kind"), "request"))
     answers = rows.filter(pc.and_(pc.equal(rows.column("kind"), "response"), pc.invert(_is_refusal(rows))))
-    return Flows(
-        first=first, stop=stop, since_us=since_us, exchanges=_exchanges(requests, answers, limit),
-        sources=_sources(rows.filter(pc.equal(rows.column("kind"), "publish")), limit),
-        unanswered=_unanswered(requests, answers, limit),
-    )  # fmt: skip
+    return rows, requests, answers
 
 
 def _is_refusal(rows: pa.Table) -> pa.ChunkedArray:
@@ -89,9 +141,8 @@ def _is_refusal(rows: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.equal(rows.column("producer"), OWN_NAME.decode()), is_error)
 
 
-def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchange]:
-    """Return request/answer pairs, grouped. An answer names its request by position; late and second answers count as
-    errors."""
+def _pairs(requests: pa.Table, answers: pa.Table) -> pa.Table:
+    """Return requests with their answers: an answer names its request by position."""
     asked = requests.select(["sequence", "topic", "time_us", "wire", "producer"]).rename_columns(
         ["answers", "topic", "asked_us", "wire", "requester"]
     )
@@ -100,13 +151,21 @@ def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchan
     )
     # An answer whose request lies below the window has no partner and is left out: its latency is unknown.
     pairs = asked.join(given, "answers", join_type="inner")
-    pairs = pairs.append_column("took_us", pc.subtract(pairs.column("time_us"), pairs.column("asked_us")))
+    return pairs.append_column("took_us", pc.subtract(pairs.column("time_us"), pairs.column("asked_us")))
+
+
+def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> tuple[list[Exchange], int]:
+    """Return request/answer pairs, grouped, and how many groups there are. Late and second answers count as errors."""
     keys = ["requester", "responder", "topic", "wire", "answer_wire"]
-    counted = pairs.group_by(keys).aggregate(
-        # Counting a column counts its non-null values: `error` is null for answers that succeeded.
-        [("took_us", "count"), ("error", "count"), ("took_us", "approximate_median"), ("took_us", "max")]
+    counted = (
+        _pairs(requests, answers)
+        .group_by(keys)
+        .aggregate(
+            # Counting a column counts its non-null values: `error` is null for answers that succeeded.
+            [("took_us", "count"), ("error", "count"), ("took_us", "approximate_median"), ("took_us", "max")]
+        )
     )
-    return [
+    found = [
         Exchange(
             **{key: row[key] for key in keys},
             count=row["took_us_count"],
@@ -116,15 +175,17 @@ def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchan
         )
         for row in _busiest(counted, "took_us_count", limit)
     ]
+    return found, counted.num_rows
 
 
-def _sources(publishes: pa.Table, limit: int) -> list[PublishSource]:
-    """Return publishes, grouped by producer, topic and wire."""
+def _sources(publishes: pa.Table, limit: int) -> tuple[list[PublishSource], int]:
+    """Return publishes, grouped by producer, topic and wire, and how many groups there are."""
     counted = publishes.group_by(["producer", "topic", "wire"]).aggregate([("sequence", "count")])
-    return [
+    found = [
         PublishSource(row["producer"], row["topic"], row["wire"], row["sequence_count"])
         for row in _busiest(counted, "sequence_count", limit)
     ]
+    return found, counted.num_rows
 
 
 def _unanswered(requests: pa.Table, answers: pa.Table, limit: int) -> dict[str, int]:

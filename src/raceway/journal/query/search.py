@@ -93,7 +93,7 @@ def search(
 ) -> Found:
     """Return the newest rows below `before` that match. Rows of `hidden` topics are skipped. Raises MalformedError."""
     judge = _Judge(criteria, hidden)
-    oldest, newest = _bounds(journal, criteria)
+    oldest, newest = position_bounds(journal, criteria.since_us, criteria.until_us)
     high = newest if before is None else max(min(before, newest), oldest)
     found = Found(rows=[], scanned=0, before=high, oldest=oldest, newest=newest)
     window, deadline = FIRST_WINDOW, clock() + max_s
@@ -122,6 +122,16 @@ def position_at(read: Read, first: int, end: int, time_us: int) -> int:
         else:
             low = middle + 1
     return low
+
+
+def position_bounds(journal: SearchedRows, since_us: int | None, until_us: int | None) -> tuple[int, int]:
+    """Return the range of positions between two times; None or 0 as the earlier one: from the first row on."""
+    oldest, newest = journal.first_position(), journal.committed + 1
+    if since_us:
+        oldest = position_at(journal.read, oldest, newest, since_us)
+    if until_us is not None:
+        newest = position_at(journal.read, oldest, newest, until_us)
+    return oldest, max(oldest, newest)
 
 
 def parse_path(text: str) -> Path:
@@ -162,16 +172,6 @@ def _unquoted(text: str, quoted: str) -> str:
         return msgspec.json.decode(f'"{quoted}"', type=str)
     except msgspec.DecodeError as error:
         raise MalformedError(f"{text!r} is not a path: {error}") from error
-
-
-def _bounds(journal: SearchedRows, criteria: Criteria) -> tuple[int, int]:
-    """Return the range of positions that the criteria's times allow."""
-    oldest, newest = journal.first_position(), journal.committed + 1
-    if criteria.since_us:
-        oldest = position_at(journal.read, oldest, newest, criteria.since_us)
-    if criteria.until_us is not None:
-        newest = position_at(journal.read, oldest, newest, criteria.until_us)
-    return oldest, max(oldest, newest)
 
 
 def _maybe_time(read: Read, position: int, stop: int) -> int | None:

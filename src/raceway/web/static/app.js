@@ -10,7 +10,9 @@ import { h, loading, replace } from "./dom.js";
 import { rate } from "./format.js";
 import { icon } from "./icons.js";
 import { listenToKeys } from "./keys.js";
-import { parse } from "./route.js";
+import { Picker } from "./picker.js";
+import { range } from "./range.js";
+import { link, parse, shared } from "./route.js";
 import { askWho, denied, tellWho } from "./signing.js";
 import * as overview from "./pages/overview.js";
 
@@ -20,6 +22,7 @@ import * as overview from "./pages/overview.js";
  * @property {string} argument
  * @property {Record<string, string>} query
  * @property {AbortSignal} signal  aborted when another page is shown
+ * @property {() => import("./range.js").Range | null} range  the time that is to be shown; null: now
  * @property {(take: (overview: any) => void | Promise<void>, every?: number) => void} live  called with each overview of the bus, or with every n-th
  * @property {(take: () => void) => void} lost  called when the bus goes away; `live` goes on when it is back
  * @property {(work: () => void | Promise<void>) => Promise<void>} attempt  do something that may fail; why is said above the page
@@ -31,7 +34,7 @@ import * as overview from "./pages/overview.js";
 const GROUPS = [
   ["Traffic", [["o", "", "Overview"], ["t", "topics", "Topics"], ["u", "subscriptions", "Subscriptions"], ["m", "messages", "Messages"], ["n", "publish", "Publish"], ["r", "traces", "Traces"], ["s", "services", "Services"]]],
   ["Contracts", [["c", "schemas", "Schemas"], ["d", "rejected", "Rejected"]]],
-  ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Pipeline"], ["l", "journal", "Journal"], ["h", "changes", "Changes"], ["a", "api", "API"]]],
+  ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Tables"], ["l", "journal", "Journal"], ["h", "changes", "Changes"], ["a", "api", "API"]]],
 ];
 const PAGES = GROUPS.flatMap(([, pages]) => pages);
 const THEME = "raceway-theme";
@@ -40,6 +43,7 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
 const pulse = /** @type {HTMLElement} */ (document.getElementById("pulse"));
 const who = /** @type {HTMLElement} */ (document.getElementById("who"));
+const picker = new Picker(/** @type {HTMLSelectElement} */ (document.getElementById("range")), chooseRange);
 const away = new Away(/** @type {HTMLElement} */ (document.getElementById("away")));
 
 /** @type {Map<string, Promise<Page>>} */
@@ -70,8 +74,26 @@ function script(name) {
   return fetched;
 }
 
-async function navigate() {
+/** @param {string} text */
+function chooseRange(text) {
+  const { page, argument, query } = parse(location.hash);
+  shared.range = text;
+  location.hash = link(page, argument, { ...query, range: text });
+}
+
+/** Where the address leads. One that says no time gets that of the page before. */
+function destination() {
   const place = parse(location.hash);
+  place.query.range ??= shared.range;
+  shared.range = range(place.query.range, 0) ? place.query.range : "";
+  const address = link(place.page, place.argument, { ...place.query, range: shared.range });
+  if (shared.range && address !== location.hash) history.replaceState(null, "", address);
+  picker.tell(shared.range);
+  return place;
+}
+
+async function navigate() {
+  const place = destination();
   const [, name, title] = PAGES.find(([, known]) => known === place.page) ?? ["", null, "No such page"];
   current.abort();
   current = new AbortController();
@@ -97,7 +119,7 @@ async function navigate() {
     else {
       const page = await script(name);
       if (signal.aborted) return;
-      await page.show({ root, argument: place.argument, query: place.query, signal, attempt, live: (take, every = 1) => live(take, every, signal, root), lost: (take) => losers.push(take) });
+      await page.show({ root, argument: place.argument, query: place.query, signal, attempt, range: () => range(shared.range, Date.now() * 1000), live: (take, every = 1) => live(take, every, signal, root), lost: (take) => losers.push(take) });
     }
   } catch (error) {
     if (!signal.aborted) {

@@ -140,7 +140,7 @@ export function wireNames() {
 
 /** The class that gives a thing its wire's colour; whatever else came for a wire gets none. @param {string} wire */
 export function wireClass(wire) {
-  return /^[a-z]+$/.test(wire) ? wire : "";
+  return /^[a-z][a-z0-9]*$/.test(wire) ? wire : "";
 }
 
 /** @param {string} wire */
@@ -220,6 +220,11 @@ export function facts(rows) {
     if (value !== null && value !== undefined && value !== "" && value !== false) put(list, h("dt", {}, name), h("dd", {}, value));
   }
   return list;
+}
+
+/** Which time is shown, where it is not all. @param {import("./range.js").Range | null} shown */
+export function onlyOf(shown) {
+  return shown ? ` Only those of: ${shown.title.toLowerCase()}.` : "";
 }
 
 /**

@@ -18,6 +18,14 @@ export function instant(text) {
   return text.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00$/, "$1 $2 UTC");
 }
 
+/** A value of a table: moments as people write them, also those that are microseconds or milliseconds since 1970. @param {string} name  of the column @param {unknown} value */
+export function cell(name, value) {
+  if (typeof value !== "number") return instant(String(value));
+  const ms = /_us$/.test(name) ? value / 1000 : /_ms$/.test(name) ? value : 0;
+  // From 2001 on: what is shorter is a duration.
+  return ms > 1e12 && ms < 1e13 ? instant(new Date(ms).toISOString().replace("Z", "+00:00")) : plain(value);
+}
+
 /** So many of something. @param {number} value @param {string} what  one of them */
 export function counted(value, what) {
   return `${count(value)} ${what}${value === 1 ? "" : "s"}`;

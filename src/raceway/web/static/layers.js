@@ -97,6 +97,34 @@ export function shownEdges(all, focus, text, most) {
   return { edges, left: fits.length - edges.length };
 }
 
+/**
+ * The same connections with fans gathered: of those that leave or reach one box, the lightest are one connection to a
+ * box that stands for all of them.
+ * @template {{from: string, to: string, label: string, weight: number, errors: number, gathered?: number}} E
+ * @param {E[]} edges
+ * @param {number} most  that a box keeps on each side
+ * @returns {E[]}
+ */
+export function gathered(edges, most) {
+  let kept = edges;
+  for (const [near, far] of /** @type {["from" | "to", "from" | "to"][]} */ ([["from", "to"], ["to", "from"]])) {
+    /** @type {Map<string, E[]>} */
+    const fans = new Map();
+    for (const edge of kept) {
+      const key = `${edge.weight ? "" : "listening "}${edge[near]}`;
+      fans.set(key, [...(fans.get(key) ?? []), edge]);
+    }
+    kept = [...fans].flatMap(([key, fan]) => {
+      if (fan.length <= most + 1) return fan;
+      const sorted = [...fan].sort((a, b) => b.weight - a.weight);
+      const rest = sorted.slice(most);
+      const sum = (/** @type {(edge: E) => number} */ value) => rest.reduce((total, edge) => total + value(edge), 0);
+      return [...sorted.slice(0, most), { ...rest[0], [far]: `rest ${far} ${key}`, label: "", weight: sum((edge) => edge.weight), errors: sum((edge) => edge.errors), gathered: sum((edge) => edge.gathered ?? 1) }];
+    });
+  }
+  return kept;
+}
+
 /** How many of all failed, as people say it. @param {number} errors @param {number} all */
 export function failedShare(errors, all) {
   const percent = (100 * errors) / Math.max(1, all);

@@ -1,7 +1,10 @@
 // @ts-check
-// Addresses within the console: #/page/argument?name=value. Pure.
+// Addresses within the console: #/page/argument?name=value. The range of time is in all of them (range.js).
 
 /** @typedef {{page: string, argument: string, query: Record<string, string>}} Place */
+
+/** What every address has, wherever it leads. */
+export const shared = { range: "" };
 
 /** @param {string} hash @returns {Place} */
 export function parse(hash) {
@@ -17,7 +20,7 @@ export function parse(hash) {
  */
 export function link(page, argument = "", query = {}) {
   const target = argument === "" ? "" : `/${encodeURIComponent(String(argument))}`;
-  return `#/${page}${target}${asking(query)}`;
+  return `#/${page}${target}${asking({ ...query, range: query.range ?? shared.range })}`;
 }
 
 /**

@@ -26,6 +26,40 @@ export function ages(seconds, most = 5) {
 }
 
 /**
+ * Round moments of the local clock on an axis.
+ * @param {number} beginUs
+ * @param {number} endUs
+ * @param {number} [most]  steps
+ */
+export function moments(beginUs, endUs, most = 6) {
+  const seconds = (endUs - beginUs) / 1e6;
+  const step = [1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200].find((each) => seconds / each <= most + 0.5) ?? Math.ceil(seconds / most / 86_400) * 86_400;
+  const ahead = -new Date(endUs / 1000).getTimezoneOffset() * 60;
+  const first = Math.ceil((beginUs / 1e6 + ahead) / step);
+  return Array.from({ length: Math.max(0, Math.floor((endUs / 1e6 + ahead) / step) - first + 1) }, (_, at) => ((first + at) * step - ahead) * 1e6);
+}
+
+/**
+ * Which points are joined by a line: it is broken where a value is missing, or too much time lies between two.
+ * @param {number[]} times
+ * @param {(number | null | undefined)[]} values
+ * @param {number} longest  time between two
+ * @returns {number[][]}  the numbers of points
+ */
+export function runs(times, values, longest) {
+  /** @type {number[][]} */
+  const found = [];
+  let last = -1;
+  values.forEach((value, at) => {
+    if (value === null || value === undefined) return;
+    if (last < 0 || last !== at - 1 || times[at] - times[last] > longest) found.push([]);
+    found[found.length - 1].push(at);
+    last = at;
+  });
+  return found;
+}
+
+/**
  * A line through points, as the `d` of a path.
  * @param {number[]} xs
  * @param {number[]} ys

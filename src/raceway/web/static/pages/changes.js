@@ -2,8 +2,9 @@
 // Who changed what: the topic raceway.audit as a list.
 
 import { get } from "../api.js";
-import { empty, h, heading, momentLink, replace } from "../dom.js";
+import { empty, h, heading, momentLink, onlyOf, replace } from "../dom.js";
 import { counted } from "../format.js";
+import { times } from "../range.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -28,7 +29,7 @@ export async function show(view) {
   /** @type {number | null} */
   let before = null;
   /** @param {number | null} below */
-  const page = (below) => get("/api/messages", { topic: TOPIC, kind: "publish", producer: who.value.trim(), limit: PAGE, before: below }, view.signal);
+  const page = (below) => get("/api/messages", { topic: TOPIC, kind: "publish", producer: who.value.trim(), limit: PAGE, before: below, ...times(view.range()) }, view.signal);
   const first = async () => {
     if (rows.length > PAGE) return; // somebody reads further back
     const found = await page(null);
@@ -51,7 +52,7 @@ export async function show(view) {
     event.preventDefault();
     location.hash = link("changes", "", { who: who.value.trim() });
   };
-  replace(view.root, heading("Changes", h("span", {}, "Changes made over the console port, by whom, newest first: the topic ", h("a", { href: link("topics", TOPIC) }, TOPIC), ".")),
+  replace(view.root, heading("Changes", h("span", {}, "Changes made over the console port, by whom, newest first: the topic ", h("a", { href: link("topics", TOPIC) }, TOPIC), ".", onlyOf(view.range()))),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: filter }, h("label", {}, "By", who)), note), table.element, more));
   await first();
   view.live(first, 3);

@@ -1,7 +1,8 @@
 // @ts-check
 import { download, get } from "../api.js";
-import { badge, bar, copyable, copyButton, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
+import { badge, bar, copyable, copyButton, empty, facts, fillBar, h, heading, momentLink, onlyOf, put, replace, topicLink, wireMark, wireNames } from "../dom.js";
 import { bytes, count, payload, time, zone } from "../format.js";
+import { times } from "../range.js";
 import { isKept, Redrive } from "../redrive.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -110,7 +111,8 @@ async function search(view) {
   const filled = () => Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]));
   const asked = () => {
     const { since, until, ...others } = filled();
-    return { ...others, since_us: microseconds(since), until_us: microseconds(until), failed: failed.checked };
+    const shared = times(view.range());
+    return { ...others, since_us: microseconds(since) || shared.since_us, until_us: microseconds(until) || shared.until_us, failed: failed.checked };
   };
   const begin = async () => {
     work.abort();
@@ -125,7 +127,7 @@ async function search(view) {
   const tail = async (now) => {
     if (!isFollowing || !stop.hidden) return;
     const wanted = asked();
-    const found = await get("/api/messages", { ...wanted, since_us: Math.max(Number(wanted.since_us), now.time_us - SETTLED_US), limit: TAIL, budget: 50_000 }, view.signal);
+    const found = await get("/api/messages", { ...wanted, since_us: Math.max(Number(wanted.since_us ?? 0), now.time_us - SETTLED_US), limit: TAIL, budget: 50_000 }, view.signal);
     const fresh = found.messages.filter((/** @type {any} */ row) => row.sequence >= edge);
     if (!isFollowing) return;
     edge = found.newest;
@@ -162,7 +164,7 @@ async function search(view) {
   h("div", { class: "actions" }, h("button", {}, "Search"), h("a", { class: "button quiet", href: "#/messages?" }, "Clear"), unfold));
   // On a phone the fields would fill the screen before the first message.
   form.classList.toggle("folded", !Object.keys(view.query).some((name) => !["topic", "id", "follow"].includes(name)));
-  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in. Times are " + zone(Date.now() * 1000) + "."),
+  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in. Times are " + zone(Date.now() * 1000) + "." + onlyOf(view.range())),
     h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, searched, note, stop, follow), table.element, more));
   follow.textContent = isFollowing ? "Pause" : "Follow";
   await begin();

@@ -1,12 +1,25 @@
 // @ts-check
 import { get } from "../api.js";
-import { RateChart, WireCard } from "../chart.js";
+import { LineChart, WireCard } from "../chart.js";
 import { badge, bar, empty, facts, flagged, h, heading, replace, tile, topicLink } from "../dom.js";
 import { bytes, count, duration, rate } from "../format.js";
 import { Table } from "../table.js";
 
 const KEPT = 300;
 const TOPICS = 8;
+// Beats of the bus between two looks at what was measured.
+const PAST_EVERY = 10;
+/** @type {import("../table.js").Column<any>[]} */
+const NOW_COLUMNS = [
+  { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
+  { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },
+];
+/** @type {import("../table.js").Column<any>[]} */
+const PAST_COLUMNS = [
+  { title: "Highest", number: true, cell: (row) => rate(row.peak_rate) },
+  { title: "Most behind", number: true, cell: (row) => flagged(row.peak_lag, "warn") },
+  { title: "Median answer", number: true, cell: (row) => (row.median_us === null ? "" : duration(row.median_us)) },
+];
 /** Name, figure, where it leads, its mood above 0, what exactly it counts. @type {[string, (now: any) => string, string, "" | "bad" | "warn", string][]} */
 const TILES = [
   ["messages stored", (now) => count(now.stored), "#/messages", "", "Publishes and requests of all topics, since the journal was begun"],
@@ -32,8 +45,13 @@ export async function show(view) {
   const tiles = h("div", { class: "tiles" });
   const totals = h("div", {});
   const cards = wires.map((wire) => new WireCard(wire));
-  const chart = new RateChart(wires, KEPT);
-  const busiest = topicTable();
+  const chart = new LineChart("Messages a second, by wire");
+  const draw = () => chart.live(wires, samples.slice(-KEPT).map(({ time_us, wires: values }) => ({ time_us, values })));
+  const shown = view.range();
+  // Fetched if it is asked for: most look at now.
+  const past = shown ? await import("../past.js") : null;
+  const before = past ? new past.BusPast(view) : null;
+  const busiest = topicTable(shown);
 
   /** @param {any} now */
   const update = (now) => {
@@ -52,35 +70,36 @@ export async function show(view) {
     ]));
   };
   replace(view.root, heading("Overview", "Current traffic of the bus.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
-    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
-    h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
+    before ? before.element : h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
+    h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, shown ? `Busiest topics, ${shown.title.toLowerCase()}` : "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);
-  chart.update(samples);
+  draw();
   // Neither healthy nor idle: unknown.
   view.lost(() => {
     replace(state, badge("no answer", "bad"), h("span", { class: "soft" }, "state unknown"));
     for (const card of cards) card.rate.textContent = "–";
   });
-  const topTopics = async () => busiest.update(withShares((await get("/api/topics", { order: "rate", limit: TOPICS }, view.signal)).topics));
-  await topTopics();
+  const topTopics = async () => busiest.update(withShares(past ? await past.busiest(view, TOPICS) : (await get("/api/topics", { order: "rate", limit: TOPICS }, view.signal)).topics));
+  await Promise.all([topTopics(), before?.load()]);
   view.live((now) => {
     if (now.rates_us > (samples[samples.length - 1]?.time_us ?? 0)) {
       samples.push({ time_us: now.rates_us, wires: now.rates });
       if (samples.length > KEPT) samples.shift();
     }
     update(now);
-    chart.update(samples);
+    draw();
   });
-  view.live(topTopics, 2);
+  view.live(topTopics, past ? PAST_EVERY : 2);
+  if (before) view.live(() => before.load(), PAST_EVERY);
 }
 
-function topicTable() {
+/** @param {import("../range.js").Range | null} shown  null: now */
+function topicTable(shown) {
   return new Table([
     { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true },
     { title: "Share", unseen: true, cell: (row) => bar(100 * row.share), class: "share" },
     { title: "Rate", number: true, cell: (row) => rate(row.rate) },
-    { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
-    { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },
+    ...(shown ? PAST_COLUMNS : NOW_COLUMNS),
   ], (row) => row.topic, empty("No topic yet", "Publish something: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Busiest topics");
 }
 

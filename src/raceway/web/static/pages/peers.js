@@ -26,12 +26,15 @@ export async function show(view) {
     { title: "For", cell: (row) => (row.kind === "request" ? "answers requests" : "receives publishes") },
     { title: "Subscribers", number: true, cell: (row) => count(row.subscribers.length) },
   ], (row) => `${row.kind} ${row.pattern}`, empty("No pattern", "No connected peer subscribes or answers."), "Patterns");
-  const seneca = new Table([
-    { title: "Pin", cell: (row) => row.pin ?? row.pins ?? row.name, class: "wide" },
-    { title: "Address", cell: (row) => row.url },
-    { title: "State", cell: (row) => badge(row.state, row.state === "up" ? "good" : row.state === "down" ? "bad" : "") },
+  const behind = new Table([
+    { title: "Answers", cell: (row) => row.serves, class: "wide" },
+    { title: "Wire", cell: (row) => wireMark(row.wire) },
+    { title: "Address", cell: (row) => h("span", { class: "mono" }, row.url) },
+    { title: "State", cell: (row) => h("span", { title: row.reason }, badge(row.state, row.state === "up" ? "good" : row.state === "down" ? "bad" : "")) },
     { title: "Dialect", cell: (row) => row.dialect },
-  ], (row) => `${row.pin ?? row.pins ?? row.name} ${row.url}`, empty("No Seneca service attached", "Attach one: ", h("code", {}, "raceway seneca attach role:math http://127.0.0.1:9001")), "Seneca services");
+    { title: "Calls", number: true, cell: (row) => count(row.calls) },
+    { title: "Failed", number: true, cell: (row) => flagged(row.failures, "bad") },
+  ], (row) => `${row.wire} ${row.serves} ${row.url}`, empty("No service is attached", "Services behind the bus, to which it connects by itself, are listed here."), "Services behind the bus");
   const said = h("div", { role: "status" });
   /** @param {any} row */
   const disconnect = async (row) => {
@@ -44,11 +47,11 @@ export async function show(view) {
     });
   };
   const patternNote = h("span", { class: "soft" });
-  const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
+  const behindCard = h("div", { class: "card" }, h("h2", {}, "Services behind the bus"), behind.element);
   replace(view.root, heading("Peers", "Connected peers and their subscriptions."), said,
     h("div", { class: "card" }, h("div", { class: "card-head" },
       h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), peers.element),
-    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), senecaCard);
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), behindCard);
   const load = async () => {
     const [found, subscribed] = await Promise.all([get("/api/peers", { contains: filter.value, limit: 200 }, view.signal), get("/api/subscriptions", { limit: 200 }, view.signal)]);
     nowUs = Date.now() * 1000;
@@ -59,10 +62,10 @@ export async function show(view) {
   };
   const services = async () => {
     try {
-      seneca.update((await get("/api/seneca/services", {}, view.signal)).services);
+      behind.update((await get("/api/services", {}, view.signal)).services);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      senecaCard.hidden = true; // for administrators only, or the bus has no such wire
+      behindCard.hidden = true; // for administrators only
     }
   };
   filter.addEventListener("input", () => view.attempt(load));

@@ -1,8 +1,9 @@
 // @ts-check
 import { get } from "../api.js";
 import { badge, bar, empty, facts, h, heading, replace, tile } from "../dom.js";
-import { ago, bytes, count, duration, instant, plain } from "../format.js";
+import { ago, bytes, count, duration } from "../format.js";
 import { link } from "../route.js";
+import { shownCell, SqlCard } from "../sql.js";
 import { Table } from "../table.js";
 
 /** @type {Record<string, string>} */
@@ -14,7 +15,7 @@ const HOLDS = {
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
-  await (view.argument ? preview(view) : progress(view));
+  await (view.argument ? one(view) : progress(view));
 }
 
 /** @param {import("../app.js").View} view */
@@ -27,15 +28,21 @@ async function progress(view) {
     { title: "Parts", number: true, cell: (row) => count(row.parts) },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
   ], (row) => row.name, empty("No table yet", "The pipeline creates them from the journal: ", h("code", {}, "raceway pipeline run --once")), "Tables");
-  replace(view.root, heading("Pipeline", "Tables made from the journal, for Spark, DuckDB and other readers of Parquet."),
-    about, h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element));
+  const card = new SqlCard(view, view.query.sql ?? "", (sql) => history.replaceState(null, "", link("pipeline", "", { sql })));
+  const missing = h("div", { class: "notice", hidden: true });
+  replace(view.root, heading("Tables", "Tables that the pipeline makes from the journal, for SQL here, Spark, DuckDB and other readers."),
+    about, h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element), missing, card.element);
   const load = async () => {
     const found = await get("/api/pipeline", {}, view.signal);
     tables.update(found.tables);
+    missing.textContent = found.no_sql ? `${found.no_sql}.` : "";
+    missing.hidden = !found.no_sql;
+    card.element.hidden = found.no_sql !== "" || !found.tables.length;
     replace(about, found.progress ? describe(found) : h("div", { class: "card" }, empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")")));
   };
   await load();
   view.live(load, 2);
+  if (card.text && !card.element.hidden) await card.run();
 }
 
 /** @param {any} found */
@@ -58,20 +65,20 @@ function describe(found) {
 }
 
 /** @param {import("../app.js").View} view */
-async function preview(view) {
+async function one(view) {
+  const { no_sql: missing } = await get("/api/pipeline", {}, view.signal);
   const found = await get(`/api/tables/${encodeURIComponent(view.argument)}`, { limit: 50 }, view.signal);
-  const columns = found.columns.map((/** @type {any} */ column, /** @type {number} */ at) => ({
-    title: column.name, number: /^(u?int|float|double)/.test(column.type), cell: (/** @type {any} */ row) => shown(row.cells[at]), fixed: true, class: "cell",
-  }));
-  const table = new Table(columns, (row) => row.number, empty("No rows", found.note || "The table is empty."), found.name);
+  const all = h("a", { class: "button quiet", href: link("pipeline") }, "All tables");
+  const columns = found.columns.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {});
+  if (!missing) {
+    const card = new SqlCard(view, view.query.sql ?? `SELECT * FROM ${view.argument}`, (sql) => history.replaceState(null, "", link("pipeline", view.argument, { sql })));
+    replace(view.root, heading(found.name, HOLDS[found.name] ?? "", all), card.element, columns);
+    await card.run();
+    return;
+  }
+  const table = new Table(found.columns.map((/** @type {any} */ column, /** @type {number} */ at) => ({
+    title: column.name, number: /^(u?int|float|double)/.test(column.type), cell: (/** @type {any} */ row) => shownCell(column.name, row.cells[at]), fixed: true, class: "cell",
+  })), (row) => row.number, empty("No rows", found.note || "The table is empty."), found.name);
   table.update(found.rows.map((/** @type {any[]} */ cells, /** @type {number} */ number) => ({ cells, number })));
-  replace(view.root, heading(found.name, found.part ? `The first rows of its newest part, ${found.part}` : found.note, h("a", { class: "button quiet", href: "#/pipeline" }, "All tables")),
-    h("div", { class: "card" }, table.element), found.rows.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {}));
-}
-
-/** @param {unknown} value  of a cell; long ones are cut, and whole under the pointer */
-function shown(value) {
-  if (value === null) return h("span", { class: "soft" }, "null");
-  const text = typeof value === "number" ? plain(value) : instant(String(value));
-  return text.length > 30 ? h("span", { title: text }, text) : text;
+  replace(view.root, heading(found.name, found.part ? `The first rows of its newest part, ${found.part}` : found.note, all), h("div", { class: "notice" }, missing), h("div", { class: "card" }, table.element), columns);
 }

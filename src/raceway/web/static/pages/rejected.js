@@ -1,9 +1,10 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, choices, empty, h, heading, momentLink, replace, wireMark } from "../dom.js";
+import { badge, choices, empty, h, heading, momentLink, onlyOf, replace, wireMark } from "../dom.js";
 import { clock, counted } from "../format.js";
 import { confirmed } from "../policies.js";
 import { Redrive } from "../redrive.js";
+import { times } from "../range.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -60,11 +61,11 @@ export async function show(view) {
   ], (row) => row.position, empty("Nothing was rejected", topic ? `Nothing of topic ${topic}.` : "No messages refused by a schema with policy enforce, no dead letters, no undeliverable messages."), "Rejected messages");
   const advice = h("p", { class: "soft", hidden: !ADVICE[source] }, ADVICE[source] ?? "");
   const bulk = h("div", { class: "actions", hidden: true }, h("label", { class: "row" }, whole, "Select all that are shown"), those, everyone, stop);
-  replace(view.root, heading("Rejected", "Messages refused by a schema, dead letters, and undeliverable messages. Sending one again checks the schema again and keeps the correlation id."),
+  replace(view.root, heading("Rejected", "Messages refused by a schema, dead letters, and undeliverable messages. Sending one again checks the schema again and keeps the correlation id." + onlyOf(view.range())),
     redrive.said, h("div", { class: "card" }, h("div", { class: "card-head" }, choices("Which", KINDS, source, (value) => link("rejected", "", { source: value, topic })),
       h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); location.hash = link("rejected", "", { source, topic: ofTopic.value.trim() }); } }, h("label", {}, "Topic", ofTopic)), note), advice, bulk, table.element, more));
   const first = async () => {
-    const found = await get("/api/rejected", { limit: PAGE, source, topic }, view.signal);
+    const found = await get("/api/rejected", { limit: PAGE, source, topic, ...times(view.range()) }, view.signal);
     if (rows.length > PAGE) return; // somebody reads further down
     rows = found.rejected;
     after = found.after;
@@ -81,7 +82,7 @@ export async function show(view) {
     /** @type {number[]} */
     const found = [];
     for (let next = /** @type {number | null | string} */ (""); next !== null && found.length < 10_000;) {
-      const page = await get("/api/rejected", { limit: 500, source, topic, after: next }, view.signal);
+      const page = await get("/api/rejected", { limit: 500, source, topic, after: next, ...times(view.range()) }, view.signal);
       found.push(...page.rejected.filter((/** @type {any} */ row) => !row.redriven).map((/** @type {any} */ row) => row.position));
       next = page.after;
     }
@@ -101,7 +102,7 @@ export async function show(view) {
   those.addEventListener("click", () => view.attempt(() => sendAll([...chosen].sort((a, b) => a - b))));
   everyone.addEventListener("click", () => view.attempt(async () => sendAll(await matching())));
   more.addEventListener("click", () => view.attempt(async () => {
-    const found = await get("/api/rejected", { limit: PAGE, source, topic, after }, view.signal);
+    const found = await get("/api/rejected", { limit: PAGE, source, topic, after, ...times(view.range()) }, view.signal);
     rows = [...rows, ...found.rejected];
     after = found.after;
     render();

@@ -1,8 +1,9 @@
 // @ts-check
 import { get } from "../api.js";
-import { choices, empty, flagged, h, heading, loading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
+import { choices, empty, flagged, h, heading, loading, onlyOf, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
-import { failedShare, layout, shownEdges } from "../layers.js";
+import { failedShare, gathered, layout, shownEdges } from "../layers.js";
+import { times } from "../range.js";
 import { link } from "../route.js";
 import { heightAt } from "../scale.js";
 import { Table } from "../table.js";
@@ -10,12 +11,18 @@ import { Table } from "../table.js";
 const BOX = { width: 158, height: 46, least: 262, most: 340, down: 74, margin: 10 };
 // More than this is no picture any more; the tables have the rest.
 const MOST_EDGES = 40;
+// Of what leaves or reaches a box so much is drawn, the rest as one: among all boxes, and around a single one.
+const FAN = 6;
+const FOCUSED_FAN = 14;
+// So much is asked for, and so much of it listed.
+const ASKED = 500;
+const LISTED = 60;
 const LETTERS = 20;
 const LABEL = 17;
 
 /**
- * @typedef {{from: string, to: string, label: string, wire: string, errors: number, weight: number}} Edge  `weight` 0: who listens
- * @typedef {{id: string, name: string, kind: "service" | "topic", under: string}} Box
+ * @typedef {{from: string, to: string, label: string, wire: string, errors: number, weight: number, gathered?: number}} Edge  `weight` 0: who listens; `gathered`: stands for so many
+ * @typedef {{id: string, name: string, kind: "service" | "topic" | "rest", under: string, around?: string}} Box  `around`: what it is a rest of
  * @typedef {{x: number, y: number}} Corner
  */
 
@@ -48,21 +55,24 @@ export async function show(view) {
   const from = h("div", {}, choices("From", FROM, view.query.source ?? "", (value) => link("services", "", { source: value })));
   const publishes = h("div", { class: "card", hidden: isTable }, h("h2", {}, "Publishes"), sources.element);
   const open = h("p", { class: "soft", hidden: true });
+  const rest = h("p", { class: "soft", hidden: true });
   const find = /** @type {HTMLInputElement} */ (h("input", { type: "search", name: "find", placeholder: "part of a name", autocomplete: "off" }));
   find.addEventListener("input", () => view.attempt(load));
   const focused = view.query.focus ? h("span", {}, "Around ", h("b", {}, view.query.focus.replace(/^\w+ /, "")), " only. ", h("a", { href: link("services", "", { source: view.query.source }) }, "Show all")) : h("span", { class: "soft" }, "A box leads to what is around it.");
-  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", find)), focused), picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes);
+  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", find)), focused), picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes, rest);
   view.root.querySelector(".lead")?.replaceWith(lead);
   let drawn = "";
   const load = async () => {
-    const { flows, listeners, has_table: hasTable } = await get("/api/graph", { source }, view.signal);
+    const { flows, listeners, has_table: hasTable } = await get("/api/graph", { source, limit: ASKED, ...times(view.range()) }, view.signal);
     from.hidden = !hasTable;
-    lead.textContent = described(flows, isTable);
+    lead.textContent = `${described(flows, isTable)}.${onlyOf(view.range())}`;
     const unanswered = Object.entries(flows.unanswered);
     open.hidden = !unanswered.length;
     open.textContent = `Without an answer${isTable ? "" : " so far"}: ${unanswered.map(([topic, missed]) => `${topic} ${count(missed)}`).join(", ")}`;
-    exchanges.update(flows.exchanges);
-    sources.update(flows.sources);
+    exchanges.update(flows.exchanges.slice(0, LISTED));
+    sources.update(flows.sources.slice(0, LISTED));
+    rest.textContent = unlisted(flows);
+    rest.hidden = !rest.textContent;
     const shape = JSON.stringify([view.query.focus, find.value, flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
     if (shape !== drawn) replace(picture, draw(flows, listeners, picture.clientWidth, view.query.focus ?? "", find.value.trim(), (focus) => link("services", "", { source: view.query.source, focus })));
     drawn = shape;
@@ -71,10 +81,16 @@ export async function show(view) {
   view.live(load, 3);
 }
 
+/** What the tables do not list. @param {any} flows */
+function unlisted(flows) {
+  const left = flows.pairs - Math.min(LISTED, flows.exchanges.length) - Math.min(LISTED, flows.sources.length);
+  return left > 0 ? `${count(left)} more pairs with less traffic are not listed; find them by name in the picture, or with a search of messages.` : "";
+}
+
 /** @param {any} flows @param {boolean} isTable */
 function described(flows, isTable) {
   if (isTable && flows.since_us) return `Requests between services, from the pipeline's table gold.service_graph, since ${time(flows.since_us).slice(0, 16)}`;
-  return flows.stop > flows.first ? `Traffic between services, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Traffic between services.";
+  return flows.stop > flows.first ? `Traffic between services, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Traffic between services";
 }
 
 /**
@@ -106,7 +122,15 @@ function draw(flows, listeners, room, focus, text, address) {
   for (const each of listeners) {
     if (nodes.has(`topic ${each.topic}`)) all.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", errors: 0, weight: 0 });
   }
-  const { edges, left } = shownEdges(all, focus, text, MOST_EDGES);
+  const { edges: fitting, left } = shownEdges(all, focus, text, ASKED);
+  const edges = shownEdges(gathered(fitting, focus ? FOCUSED_FAN : FAN), "", "", MOST_EDGES).edges;
+  // The bus may know more of them than it was asked for.
+  const isAll = flows.pairs <= flows.exchanges.length + flows.sources.length;
+  for (const edge of edges) {
+    if (!edge.gathered) continue;
+    const [id, around] = edge.to.startsWith("rest ") ? [edge.to, edge.from] : [edge.from, edge.to];
+    nodes.set(id, { id, name: `${isAll ? "" : "over "}${count(edge.gathered)} more`, kind: "rest", under: edge.weight ? "with less traffic" : "that listen", around });
+  }
   const kept = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
   for (const id of nodes.keys()) if (!kept.has(id)) nodes.delete(id);
   if (!edges.length && all.length) return empty("Nothing here has such a name", "Names of services and topics are compared, whatever their case.");
@@ -126,9 +150,10 @@ function draw(flows, listeners, room, focus, text, address) {
   /** @type {Corner[]} */
   const taken = [];
   const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest, across - BOX.width, taken));
-  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id), address(each.id), each.id === focus));
+  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id), address(each.around ?? each.id), each.id === focus));
   const drawing = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
-  return left ? h("div", {}, h("p", { class: "soft" }, `The ${count(edges.length)} busiest connections; ${count(left)} more are in the tables, and around their boxes.`), drawing) : drawing;
+  const undrawn = left + fitting.length - edges.reduce((sum, edge) => sum + (edge.gathered ?? 1), 0);
+  return undrawn > 0 ? h("div", {}, h("p", { class: "soft" }, `The busiest connections; ${count(undrawn)} more are in the tables, and around their boxes.`), drawing) : drawing;
 }
 
 /**

@@ -4,6 +4,7 @@
 import { get } from "../api.js";
 import { badge, empty, flagged, h, heading, replace, topicLink } from "../dom.js";
 import { count, counted, outOf } from "../format.js";
+import { LagPast } from "../past.js";
 import { inFlight, moveDialog, newCard, Policies, purge, remove } from "../policies.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -46,11 +47,14 @@ export async function show(view) {
     history.replaceState(null, "", link("subscriptions", "", { contains: filter.value }));
     view.attempt(load);
   });
+  const past = new LagPast(view);
   replace(view.root, heading("Subscriptions", "Subscriptions by name and queues of all topics: blocked ones first, then the largest lag."), policies.stuck, policies.said,
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), table.element),
-    policies.form, newCard("", load));
+    policies.form, h("h2", { class: "part" }, view.range()?.title ?? "Last hour"), past.element, newCard("", load));
   await load();
   view.live(load, 2);
+  await past.load();
+  view.live(() => past.load(), 10);
 }
 
 /** @param {any} row */

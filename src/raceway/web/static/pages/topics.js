@@ -5,6 +5,7 @@ import { count, outOf, rate } from "../format.js";
 import { asking, link } from "../route.js";
 import { Table } from "../table.js";
 import { messageTable } from "./messages.js";
+import { TopicPast } from "../past.js";
 import { confirmed, inFlight, input, newCard, Policies, told } from "../policies.js";
 
 const PAGE = 100;
@@ -97,12 +98,13 @@ async function showOne(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("No connected peer subscribes or answers", "Subscribe with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
+  const past = new TopicPast(view, name);
   const latest = messageTable(empty("No messages", "All were removed by retention, or the topic has only answers."), true);
   replace(view.root, heading(name, "", h("div", { class: "actions" }, h("a", { class: "button", href: link("publish", "", { topic: name }) }, "Publish"),
     h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages"), h("a", { class: "button quiet", href: link("messages", "", { topic: name, follow: true }) }, "Follow"),
     h("button", { type: "button", class: "quiet", onclick: () => remove() }, "Delete topic"))), policies.stuck, policies.said,
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
-    h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), policies.form,
+    h("h2", { class: "part" }, view.range()?.title ?? "Last hour"), past.element, h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), policies.form,
     newCard(name, () => load()), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
   const remove = async () => {
     if (!(await confirmed(`Topic ${name} is deleted with its partitions and subscriptions: what they have not delivered will not be. Its messages stay in the journal until retention removes them.`, "Delete the topic"))) return;
@@ -126,6 +128,8 @@ async function showOne(view) {
   };
   await load();
   view.live(load);
+  await past.load();
+  view.live(() => past.load(), 10);
   const recent = async () => {
     try {
       latest.update((await get(`/api/topics/${encodeURIComponent(name)}/messages`, { limit: 20 }, view.signal)).messages);

@@ -1,8 +1,9 @@
 // @ts-check
 import { get } from "../api.js";
 import { chosen, joined } from "../conversations.js";
-import { badge, empty, h, heading, momentLink, replace, s, tile, wireClass, wireMark, wireNames } from "../dom.js";
+import { badge, empty, h, heading, momentLink, onlyOf, replace, s, tile, wireClass, wireMark, wireNames } from "../dom.js";
 import { count, duration, outOf, time, zone } from "../format.js";
+import { times } from "../range.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { described, instants, place, wires } from "../waterfall.js";
@@ -35,7 +36,7 @@ async function showRecent(view) {
     { title: "Took", number: true, cell: (row) => (row.took_us === null ? "" : duration(row.took_us)) },
     { title: "Outcome", cell: (row) => (row.error ? badge(row.error, "bad") : row.open ? badge("no answer", "warn") : badge("answered", "good")) },
   ], (row) => row.id, empty("No request yet", "A trace starts with a request, or with a message that others name as their parent. Send a request: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
-  replace(view.root, heading("Traces", "All messages caused by one message, across all wires."),
+  replace(view.root, heading("Traces", "All messages caused by one message, across all wires." + onlyOf(view.range())),
     h("div", { class: "card" }, h("form", {
       class: "filters",
       onsubmit: (/** @type {Event} */ event) => {
@@ -47,7 +48,7 @@ async function showRecent(view) {
       h("label", {}, "Topic", topic), h("label", {}, "Wire", wire), h("label", {}, "Outcome", outcome), h("label", {}, "At least, ms", slower)), table.element));
   const load = async () => {
     const asked = { topic: topic.value.trim(), wire: wire.value };
-    const [requests, answers] = await Promise.all([get("/api/messages", { kind: "request", limit: LATELY, ...asked }, view.signal), get("/api/messages", { kind: "response", limit: 2 * LATELY }, view.signal)]);
+    const [requests, answers] = await Promise.all([get("/api/messages", { kind: "request", limit: LATELY, ...asked, ...times(view.range()) }, view.signal), get("/api/messages", { kind: "response", limit: 2 * LATELY, ...times(view.range()) }, view.signal)]);
     const all = joined(requests.messages, answers.messages);
     const rows = chosen(all, { outcome: outcome.value, slowerMs: Number(slower.value) });
     table.update(rows.slice(0, SHOWN));

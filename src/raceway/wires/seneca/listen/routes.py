@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.requests import Request
 
 from raceway.errors import MalformedError
-from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Routes, delete, get, post
+from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Routes, ServiceBehind, delete, get, post
 from raceway.wires.seneca.dial.services import ServiceTable
 
 # Enough for a pin and an address.
@@ -46,6 +46,12 @@ class SenecaRoutes(Routes):
         for state in ("up", "down", "unknown"):
             found.add_metric((state,), sum(row.state == state for row in rows))
         yield found
+
+    def attached(self) -> Iterable[ServiceBehind]:
+        for row in self._services.rows():
+            yield ServiceBehind(
+                "seneca", row.pin, row.topic, row.url, row.state, row.reason, row.dialect, row.calls, row.failures
+            )
 
     @get(ADDRESS, LOOKUP_PRIVATE, "seneca")
     async def services(self) -> Services:
