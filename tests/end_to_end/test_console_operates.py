@@ -358,7 +358,11 @@ def test_consumers_and_producers_give_their_peer_a_name(visitor: Visitor, server
         bus.publish(topic, b"1")
         with bus.subscribe(topic, "board", name="display-1"):
             page = visitor.go("peers")
-            expect(page.get_by_role("table", name="Peers")).to_contain_text("display-1")
+            row = page.get_by_role("table", name="Peers").locator("tbody tr", has_text="display-1")
+            expect(row.locator("td[data-title=Subscriptions]")).to_have_text("1")
+    with sync.connect(f"seneca://127.0.0.1:{server.port('seneca')}", wire="seneca", name="till-7") as till:
+        till.publish("role:till,cmd:opened", {"till": 7})
+        expect(page.get_by_role("table", name="Peers")).to_contain_text("till-7")
 
 
 def test_a_schema_is_registered_and_bound(visitor: Visitor, server: Server, topic: str) -> None:

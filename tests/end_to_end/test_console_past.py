@@ -20,6 +20,7 @@ from raceway.client import sync
 from raceway.web.moments import FOLDER, read_moments
 from tests.rigs import http_door
 from tests.rigs.browser import Visitor, running_browser, visiting
+from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server, wait_until
 
 MESSAGES = 40
@@ -35,6 +36,9 @@ def server() -> Iterator[Server]:
             for number in range(MESSAGES):
                 http_door.post(server, "/topics/shop.orders", b'{"order": %d}' % number)
                 assert http_door.post(server, "/requests/desk.seat", b"1").status == 200
+        register(server, "strict", {"type": "object"})
+        bind(server, "desk.strict", "strict", "enforce")
+        assert http_door.post(server, "/topics/desk.strict", b"1").status == 422
         made = http_door.post(
             server, "/api/subscriptions", b'{"topic": "shop.orders", "name": "late", "start": "first"}'
         )
@@ -135,6 +139,9 @@ def test_all_pages_share_the_chosen_time_and_addresses_have_it(visitor: Visitor)
         expect(page).to_have_url(re.compile("range=2001-01-01"))
         expect(page.get_by_label("Time shown")).to_have_value("/".join(EARLY))
     copied = page.url
+    choose(page, "Last hour")
+    page = visitor.go("rejected")
+    expect(page.get_by_role("table", name="Rejected messages")).to_contain_text("desk.strict")
     choose(page, "Now")
     expect(page).not_to_have_url(re.compile("range="))
     page = visitor.go("traces")

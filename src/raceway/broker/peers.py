@@ -113,6 +113,8 @@ class Peer:
     address = ""
     # Names of its producers and consumers, the newest ones.
     aliases: tuple[str, ...] = ()
+    # Streams of subscriptions by name that it has open.
+    streams = 0
     hang_up: Callable[[str], None] | None = None
     # Timeout of its requests that name none; None: the default of the bus.
     request_timeout_ms: int | None = None
@@ -179,7 +181,7 @@ class Peer:
 
     def note_alias(self, name: str) -> None:
         """Note a name under which the peer produces or consumes, for people who look at the list of peers."""
-        if name not in self.aliases:
+        if name and name not in self.aliases:
             self.aliases = (*self.aliases, name)[-KEPT_ALIASES:]
 
     def row(self) -> PeerRow:

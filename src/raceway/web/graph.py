@@ -20,7 +20,7 @@ from msgspec import Meta
 from raceway.broker.view import View
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Exchange, Flows, recent_flows
-from raceway.journal.query.search import LARGEST
+from raceway.journal.query.search import SinceUs, UntilUs
 from raceway.web.pipeline import table_folders, table_parts
 from raceway.web.routing import LOOKUP, SiteRoutes, get
 
@@ -37,12 +37,8 @@ class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
         Literal["journal", "table"], Meta(description="The newest rows of the journal, or the table of the pipeline.")
     ] = "journal"
     rows: Annotated[int, Meta(description="Number of newest rows to count.", ge=1, le=500_000)] = 50_000
-    since_us: Annotated[
-        int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)
-    ] = 0
-    until_us: (
-        Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)] | None
-    ) = None
+    since_us: SinceUs = 0
+    until_us: UntilUs | None = None
     limit: Annotated[int, Meta(description="Maximum number of entries of each kind, busiest first.", ge=1, le=500)] = 60
 
 

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from raceway.broker.undelivered.redrive import KINDS, REDRIVEN_FROM, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.query.inspect import document
-from raceway.journal.query.search import position_bounds
+from raceway.journal.query.search import SinceUs, UntilUs, position_bounds
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from raceway.model.intents.batches import Publish
 from raceway.model.intents.reading import ListRejected, NoteRedriven, ReadRejected, RestoreRejected
@@ -45,8 +45,8 @@ AFTER = Meta(description="Only messages older than this position.", ge=0, extra=
 class RejectedQuery(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[str, SOURCE] | None = None
     topic: Annotated[str, Meta(description="Only messages of this topic.")] | None = None
-    since_us: Annotated[int, Meta(description="Not before this time, in microseconds since 1970.", ge=0)] = 0
-    until_us: Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0)] | None = None
+    since_us: SinceUs = 0
+    until_us: UntilUs | None = None
     after: Annotated[int, AFTER] | None = None
     limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=500, extra=CLAMPED)] = 50
 

@@ -44,8 +44,8 @@ MAX_NAME, MAX_FILTERS = 255, 100
 class Stream:
     """The stream of a consumer: an `OpenedStream`."""
 
-    def __init__(self, table: SubscriptionTable, consumer_id: int, *, is_live: bool) -> None:
-        self._table, self._consumer_id, self.is_live = table, consumer_id, is_live
+    def __init__(self, table: SubscriptionTable, peer: Peer, consumer_id: int, *, is_live: bool) -> None:
+        self._table, self._peer, self._consumer_id, self.is_live = table, peer, consumer_id, is_live
         self._attached: tuple[Subscription, Consumer, Sink] | None = None
 
     def start(self, sink: Sink) -> None:
@@ -55,6 +55,7 @@ class Stream:
             sink.end(error)
             return
         self._attached = (subscription, consumer, sink)
+        self._peer.streams += 1
         subscription.open_stream(consumer, sink)
 
     def resume(self) -> None:
@@ -66,6 +67,8 @@ class Stream:
     def close(self, *, lost: bool = False) -> None:
         if self._attached is not None:
             subscription, consumer, sink = self._attached
+            self._attached = None
+            self._peer.streams -= 1
             subscription.close_stream(consumer, sink, lost=lost)
 
 
@@ -316,7 +319,7 @@ class SubscriptionTable(SubscriptionHost):
         """Raises UnknownConsumerError, ForbiddenError."""
         subscription, _ = self.consumer(call.consumer_id)
         self._bus.security.check(peer.principal, "Consume", subscription.topic.name)
-        return Stream(self, call.consumer_id, is_live=not subscription.reliable)
+        return Stream(self, peer, call.consumer_id, is_live=not subscription.reliable)
 
     def is_consumer(self, consumer_id: int) -> bool:
         return consumer_id in self._by_consumer

@@ -12,9 +12,9 @@ from raceway.model.intents.peers import PatternRow
 
 
 class PeerStatus(msgspec.Struct, frozen=True):
-    """A connected peer. `errors` are those of the current second; `catching_up`: reads from the journal. `address`:
-    host and port of its end of the connection, empty for services that the bus calls. `aliases`: names of its
-    producers and consumers, the newest ones."""
+    """A connected peer. `subscriptions`: patterns, and open streams of subscriptions by name. `errors` are those of the
+    current second; `catching_up`: reads from the journal. `address`: host and port of its end of the connection, empty
+    for services that the bus calls. `aliases`: names under which it produces and consumes, the newest ones."""
 
     id: str
     wire: str
@@ -55,5 +55,5 @@ def _status(peer: Peer) -> PeerStatus:
     row = peer.row()
     return PeerStatus(
         row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
-        len(peer.subscriptions), peer.errors, peer.is_behind, peer.address, peer.aliases,
+        len(peer.subscriptions) + peer.streams, peer.errors, peer.is_behind, peer.address, peer.aliases,
     )  # fmt: skip

@@ -42,6 +42,10 @@ Path = tuple[str | int, ...]
 Read = Callable[[int, int | None, Columns], Batches]
 
 
+SinceUs = Annotated[int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)]
+UntilUs = Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)]
+
+
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions of a search; all that are given must hold. Names and values are compared exactly."""
 
@@ -50,12 +54,8 @@ class Criteria(msgspec.Struct, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(description="publish, request or response.")] = ""
     id: Annotated[str, Meta(description="A message id, correlation id, parent id, or id minted for delivery.")] = ""
     producer: Annotated[str, Meta(description="The producer of the message.")] = ""
-    since_us: Annotated[
-        int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)
-    ] = 0
-    until_us: (
-        Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)] | None
-    ) = None
+    since_us: SinceUs = 0
+    until_us: UntilUs | None = None
     failed: Annotated[bool, Meta(description="Only answers that report a failure of the service, or came late.")] = (
         False
     )

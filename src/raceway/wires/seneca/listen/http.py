@@ -95,6 +95,7 @@ class SenecaHttpSession(SenecaSession):
         sent = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(sent, NotACall):
             return codec.refusal_http(sent)
+        self.peer.note_alias(sent.sid)
         return SenecaCall(self.gate.context, self, sent)
 
     def _next_place(self, closes: bool) -> AnswerSlot:

@@ -55,6 +55,7 @@ class SenecaTcpSession(SenecaSession):
         self._in_flight += 1
         if self._in_flight == MAX_IN_FLIGHT:
             self.pause()
+        self.peer.note_alias(sent.sid)
         self.gate.take(SenecaCall(self.gate.context, self, sent))
 
     def refuse_unfinished(self, error: BusyError) -> None:
