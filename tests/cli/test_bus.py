@@ -149,7 +149,7 @@ def test_a_door_that_is_not_there_is_named_with_those_that_are(
     with pytest.raises(typer.Exit) as caught:
         bus.find_url(f"raceway://127.0.0.1:{server.port('console')}", None, "mb+wss")
     assert caught.value.exit_code == ExitCode.UNREACHABLE
-    assert "has no door mb+wss; it has console, danube, mb" in capsys.readouterr().err
+    assert "has no port for mb+wss; it has ports for console, danube, mb" in capsys.readouterr().err
 
 
 def test_every_command_takes_the_url_of_a_bus(server: Server, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -92,6 +92,8 @@ def test_an_option_that_commands_share_is_the_same_everywhere() -> None:
                 for option in parameter.opts:
                     helps.setdefault(option, set()).add(getattr(parameter, "help", None) or "")
     for option in (
-        "--url", "--context", "--token", "--data", "--config", "--json", "--yes", "--start", "--ca-file", "--cert-file",
+        "--context", "--token", "--data", "--config", "--json", "--yes", "--start", "--ca-file", "--cert-file",
     ):  # fmt: skip
         assert len(helps[option]) == 1, option
+    # A command that needs the console port does not offer the URL of a wire.
+    assert helps["--url"] == {get_args(options.Url)[2], get_args(options.ConsoleUrl)[2]}

@@ -65,7 +65,7 @@ def test_a_subscription_is_made_before_its_topic_if_told_to(server: Server) -> N
     with pytest.raises(RemoteError, match="not found"):
         run(server, "create", topic, "s")
     result = run(server, "create", topic, "s", "--create-topic", "--in-flight", "7")
-    assert (result.exit_code, f"{topic} created, from last" in result.stderr) == (0, True)
+    assert (result.exit_code, f"{topic} is created, from last" in result.stderr) == (0, True)
     assert "exists already" in run(server, "create", topic, "s").stderr
     assert asked(server, "policy", topic, "s")["in_flight"] == 7
     with pytest.raises(RemoteError, match="yesterday"):

@@ -55,6 +55,16 @@ def test_a_trace_is_a_tree_with_times_from_the_files_and_from_the_bus(server: Se
         assert publish.index("publish") > request.index("request")  # one level deeper
 
 
+def test_without_an_id_the_newest_message_of_the_topic_is_shown(server: Server) -> None:
+    for where in (["--data", str(server.data)], ["--url", console(server)]):
+        assert "ask-1  3 messages over http, mb in" in run("trace", "--topic", "math.log", *where).stdout
+
+
+def test_without_an_id_and_a_topic_the_command_says_what_to_name(server: Server) -> None:
+    result = run("trace", "--data", str(server.data))
+    assert (result.exit_code, "--topic TOPIC" in result.stderr) == (2, True)
+
+
 def test_a_request_that_nobody_serves_shows_how_it_ended(server: Server) -> None:
     assert post(server, "/requests/math.sqrt", b"{}", x_message_id="ask-2").status == 404
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
 import raceway
 from raceway.cli import output
 
+Script = Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"]
+
 
 def bench(
     context: typer.Context,
     script: Annotated[
-        Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"],
-        "Benchmark to run: bench/SCRIPT.py.",
+        Script, f"Benchmark to run, bench/SCRIPT.py: {', '.join(get_args(Script))}.", {"metavar": "[SCRIPT]"}
     ] = "path",
 ) -> None:
     """Run a benchmark; only in a checkout. Further options are passed to the script."""

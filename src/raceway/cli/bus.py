@@ -176,7 +176,10 @@ def _door_of(doors: Mapping[str, str], wanted: str, place: str, *, is_encrypted:
     ports.sort(key=lambda port: is_encrypted and not port.is_encrypted)
     found = [doors[name] for name in [port.name for port in ports] or [wanted] if name in doors]
     if not found:
-        fail(f"the bus of {place} has no door {wanted}; it has {', '.join(sorted(doors))}", ExitCode.UNREACHABLE)
+        fail(
+            f"the bus of {place} has no port for {wanted}; it has ports for {', '.join(sorted(doors))}",
+            ExitCode.UNREACHABLE,
+        )
     return found[0]
 
 

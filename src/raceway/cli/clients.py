@@ -88,7 +88,7 @@ def refusals(url: str) -> Iterator[None]:
         if not is_http(url):
             raise
         advice = {
-            "forbidden": "; --token TOKEN shows one, and --wire chooses another door",
+            "forbidden": "; --token TOKEN shows one, and --wire chooses another wire",
             "unauthenticated": "; --token TOKEN shows one",
         }
         output.fail(f"{error.reported}: {error.text}{advice.get(error.reported, '')}")

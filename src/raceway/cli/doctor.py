@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from raceway import config, wires
-from raceway.cli import bus, options
+from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError
 from raceway.server.running import Running, maybe_running
@@ -67,7 +67,7 @@ def doctor(cli: ExamineOptions) -> None:
         findings = list(examine(cli.data, cli.config_file, cli.credential, wait_s))
     else:
         findings = list(examine_remote(cli.address, cli.credential, wait_s))
-    cli.show(findings, {"": "verdict", "what": "subject", "finding": "text"})
+    cli.show(findings, {"result": "verdict", "what": "subject", "finding": "text"})
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -142,7 +142,7 @@ def _folder(folder: Path, settings: config.JournalSettings) -> Iterator[Finding]
     if not os.access(place, os.W_OK | os.X_OK):
         yield Finding("bad", "data folder", f"{place} is not writable for this user")
     free, size = Files().space(place)
-    text = f"{free / config.MIB:,.0f} of {size / config.MIB:,.0f} MiB free at {place}"
+    text = f"{output.size(free)} of {output.size(size)} free at {place}"
     if free < min(settings.reserve_bytes, size // 20):
         yield Finding("bad", "disk space", f"{text}: publishes are refused (journal.reserve_bytes)")
     elif 1 - free / size >= settings.warn_used:
@@ -163,7 +163,7 @@ def _bus(folder: Path, running: Running | None, token: str, wait_s: float) -> It
         held = f"process {holder} holds {folder}, but there is no raceway.json of a bus" if holder else ""
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
-    yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
+    yield Finding("ok", "bus", f"process {running.pid} runs on {folder}, with its console at {running.urls['console']}")
     yield from _health(running.urls["console"], token, wait_s)
 
 
@@ -204,9 +204,7 @@ def _journal(folder: Path) -> Iterator[Finding]:
         yield Finding("bad", "journal", str(error))
         return
     text = f"{found.rows:,} rows of {found.topic_count:,} topics in {len(found.segments)} segments"
-    yield Finding(
-        "ok", "journal", f"{text}, {found.bytes / config.MIB:,.1f} MiB; `raceway journal verify` reads it all"
-    )
+    yield Finding("ok", "journal", f"{text}, {output.size(found.bytes)}; `raceway journal verify` reads it all")
     moved = found.snapshots[0].sections.get("moved_cursors", 0) if found.snapshots else 0
     if moved:
         text = (

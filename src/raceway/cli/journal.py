@@ -70,7 +70,7 @@ def _print_survey(found: Survey, pid: int | None) -> None:
         ("source", found.source or "unknown"),
         ("positions", f"{found.first_position:,} to {found.committed:,}" if found.committed >= 0 else "none yet"),
         ("rows", f"{found.rows:,}"),
-        ("size", _size(found.bytes)),
+        ("size", output.size(found.bytes)),
         ("topics", f"{found.topic_count:,}"),
     ]
     print_table("", ["", "journal"], facts)
@@ -122,14 +122,16 @@ def verify(
 
 def _print_verdict(verdict: Verdict, repair: bool) -> None:
     marks = {"good": "good", "repaired": "mended", "lost": "DAMAGED"}
-    columns = {"file": "file", "kind": "kind", ">rows": "rows", ">size": lambda row: _size(row.bytes)}
+    columns = {"file": "file", "kind": "kind", ">rows": "rows", ">size": lambda row: output.size(row.bytes)}
     print_rows("Files", verdict.files, columns | {"": lambda row: marks[row.status]})
     _print_damage(verdict.damage)
     for problem in verdict.problems:
         print(f"contradiction: {printable(problem)}")
     for lost in verdict.lost:
         print(f"lost: positions {_positions(lost)}: {printable(lost.reason)}")
-    summary = f"{verdict.rows:,} rows in {verdict.topics:,} topics, {_size(verdict.bytes)}, {verdict.seconds:.1f} s"
+    summary = (
+        f"{verdict.rows:,} rows in {verdict.topics:,} topics, {output.size(verdict.bytes)}, {verdict.seconds:.1f} s"
+    )
     print(f"{summary}: {_judgement(verdict, repair)}")
 
 
@@ -315,14 +317,6 @@ def _positions(found: Any) -> str:
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
-def _size(size: int) -> str:
-    amount, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount /= 1024
-        units.pop(0)
-    return f"{size} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
-
-
 def _time(time_us: int) -> str:
     return output.moment(time_us, "milliseconds") or "–"
 
@@ -333,7 +327,7 @@ SEGMENT_COLUMNS = {
     ">first": "first",
     ">last": "last",
     ">rows": "rows",
-    ">size": lambda row: _size(row.bytes),
+    ">size": lambda row: output.size(row.bytes),
     "oldest row": lambda row: _time(row.oldest_us),
     "newest row": lambda row: _time(row.newest_us),
 }

@@ -21,7 +21,7 @@ def lag(
         ">lag": "lag", "topic": "topic", "name": "name", "kind": "kind", ">in flight": "in_flight",
         ">consumers": "consumers", "state": _state,
     }  # fmt: skip
-    cli.show(page["rows"], columns)
+    cli.show(page["rows"], columns, "Subscriptions and queues")
     if page["total"] > len(page["rows"]):
         cli.note(f"the first {len(page['rows']):,} of {page['total']:,}; --limit shows more")
 

@@ -113,7 +113,9 @@ class Generator:
 def load(
     cli: TimedClient,
     topic: Annotated[str, "--topic NAME", "Topic, or with --topics the beginning of the names."] = "load",
-    topics: Annotated[int, "--topics N", "Number of topics: NAME.t0, NAME.t1, …", {"min": 1, "max": 100_000}] = 1,
+    topics: Annotated[
+        int, "--topics N", "Number of topics: NAME.t0, NAME.t1 and so on.", {"min": 1, "max": 100_000}
+    ] = 1,
     count: Annotated[int | None, "--count N", "Number of messages. Default: 10,000.", {"min": 1}] = None,
     seconds: Annotated[float | None, "--seconds S", "Stop after this time, instead of a number.", {"min": 0.01}] = None,
     rate: Annotated[float | None, "--rate N", "Messages a second. Default: as fast as possible.", {"min": 0.1}] = None,

@@ -15,18 +15,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from raceway.cli import bus, output
+from raceway.cli import bus, output, words
 from raceway.server.running import maybe_running
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Narrower terminals get help without frames.
+FRAMED_COLUMNS = 80
 
 Json = Annotated[bool, "--json", "Print JSON, one document per line."]
 Data = Annotated[Path | None, "--data DIR", "Data folder. Default: the setting journal.folder."]
@@ -40,6 +45,11 @@ Url = Annotated[
     "also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, zbus+track (a tracker), seneca, seneca+tcp. "
     "Default: see `raceway --help`.",
 ]
+ConsoleUrl = Annotated[
+    str | None,
+    "--url URL",
+    "The bus, as raceway://HOST[:8600] or http(s)://HOST:PORT, its console port. Default: see `raceway --help`.",
+]
 Context = Annotated[str | None, "--context NAME", "The bus, by the name of a saved context."]
 Timeout = Annotated[
     float | None, "--timeout SECONDS", "How long to wait for an answer of the bus. Default: 30.", {"min": 0.001}
@@ -47,8 +57,7 @@ Timeout = Annotated[
 Token = Annotated[
     str,
     "--token TOKEN",
-    "Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's "
-    "(security.admin_token).",
+    "Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's.",
 ]
 Yes = Annotated[bool, "--yes", "Do not ask for confirmation."]
 Start = Annotated[
@@ -204,6 +213,7 @@ class OverConsole(OverBus):
     """A running bus, over its console port."""
 
     timeout: Timeout = None
+    url: ConsoleUrl = None
 
     @functools.cached_property
     def address(self) -> str:
@@ -222,17 +232,37 @@ class OverConsole(OverBus):
         return bus.list_all(self.address, path, name, self.credential, self.timeout or bus.CONSOLE_S, **query)
 
 
+class _Command(TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.rich_markup_mode = _style_of_help()
+        super().format_help(ctx, formatter)
+
+
+class _Group(TyperGroup):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.rich_markup_mode = _style_of_help()
+        super().format_help(ctx, formatter)
+
+
+def _style_of_help() -> Literal["rich"] | None:
+    """Frames and columns where they fit. On a narrow terminal they would cut off words: plain text."""
+    return "rich" if shutil.get_terminal_size().columns >= FRAMED_COLUMNS else None
+
+
 class Commands(typer.Typer):
     """A group of commands. A parameter whose type is an `OptionRecord` becomes the options of its fields."""
 
     def __init__(self, name: str, help: str, **keywords: Any) -> None:
-        super().__init__(name=name, help=help, no_args_is_help=True, **keywords)
+        keywords = {"epilog": words.explain(help)} | keywords
+        super().__init__(name=name, help=help, cls=_Group, no_args_is_help=True, **keywords)
 
     def command(self, name: str | None = None, **keywords: Any) -> Callable[[F], F]:
-        register = super().command(name, **keywords)
+        """Register a command. Its help ends with the meanings of words of Raceway's own that are on it."""
 
         def decorate(function: F) -> F:
-            register(_expanded(function))
+            run = _expanded(function)
+            given: dict[str, Any] = {"cls": _Command, "help": _help(run), "epilog": _explained(run)} | keywords
+            super(Commands, self).command(name, **given)(run)
             return function
 
         return decorate
@@ -262,14 +292,30 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _help(run: Callable[..., Any]) -> str:
+    """The docstring with a line for each paragraph, for terminals of any width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (inspect.getdoc(run) or "").split("\n\n"))
+
+
+def _explained(run: Callable[..., Any]) -> str:
+    """Meanings of the words that occur in the docstring, and in the help of arguments and options."""
+    given = inspect.signature(run).parameters.values()
+    return words.explain("\n".join([_help(run), *(str(_said(parameter.annotation)) for parameter in given)]))
+
+
+def _said(annotation: Any) -> Any:
+    """The help of a declared parameter, with its metavar."""
+    return [(each.metavar, each.help) for each in get_args(annotation)[1:] if not getattr(each, "hidden", False)]
+
+
 def _fields(record: type[OptionRecord]) -> Iterator[inspect.Parameter]:
-    """The fields of a record as parameters: its own first, then those of its bases."""
+    """The fields of a record as parameters: its own first, then those of its bases that it does not declare anew."""
     hints = get_type_hints(record, include_extras=True)
-    for base in record.__mro__:
-        for name in inspect.get_annotations(base):
-            yield inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=getattr(base, name), annotation=_declared(hints[name])
-            )
+    names = dict.fromkeys(name for base in record.__mro__ for name in inspect.get_annotations(base))
+    for name in names:
+        yield inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(record, name), annotation=_declared(hints[name])
+        )
 
 
 def _declared(hint: Any) -> Any:

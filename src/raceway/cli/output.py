@@ -77,6 +77,15 @@ def moment(time_us: int, detail: str = "seconds") -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail).removesuffix("+00:00") + "Z"
 
 
+def size(amount: int) -> str:
+    """Format a number of bytes in the largest unit in which it is at least 1."""
+    number, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while number >= 1024 and len(units) > 1:
+        number /= 1024
+        units.pop(0)
+    return f"{amount} bytes" if units[0] == "bytes" else f"{number:,.1f} {units[0]}"
+
+
 @contextmanager
 def ending_with_its_reader() -> Iterator[None]:
     """End the program with status 0 if the reader of standard output is gone, as in `raceway … | head`."""

@@ -9,7 +9,7 @@ from raceway.cli import options, output
 
 PATH = "/api/peers"
 
-peer_app = options.Commands("peer", "Connected peers: list, disconnect.")
+peer_app = options.Commands("peer", "Peers, which are connected clients: list, disconnect.")
 
 
 @peer_app.command("list")
@@ -23,7 +23,7 @@ def list_peers(
         "id": "id", "name": "name", "wire": "wire", "address": "address",
         "connected": lambda row: output.moment(row["connected_us"]), ">subscriptions": "subscriptions",
     }  # fmt: skip
-    cli.show(page["peers"], columns)
+    cli.show(page["peers"], columns, "Connected peers")
     if page["total"] > len(page["peers"]):
         cli.note(f"the first {len(page['peers']):,} of {page['total']:,} peers; --contains finds others")
 

@@ -214,6 +214,7 @@ def verify(
     """
     chosen = cli.choose()
     bus.open_journal(chosen.folders.data).close()
+    check_tables(chosen)
     from raceway.pipeline import verify as verification
     from raceway.pipeline.query import open_tables
 

@@ -34,7 +34,7 @@ def list_rejected(
         ">position": "position", "time": _time, "topic": lambda row: row.get("topic"), "wire": "wire",
         "why": lambda row: row.get("code", row["source"]), "reason": lambda row: row.get("reason"), "redriven": _went,
     }  # fmt: skip
-    cli.show(page["rejected"], columns, lines=True)
+    cli.show(page["rejected"], columns, "Rejected messages", lines=True)
     if page["after"] is not None:
         cli.note(f"there may be older messages: --after {page['after']}")
 

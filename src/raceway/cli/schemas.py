@@ -7,7 +7,7 @@ import getpass
 import json
 from base64 import b64encode
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote
 
 import typer
@@ -34,6 +34,7 @@ Type = Annotated[
 ]
 Version = Annotated[int | None, "--version N", "Default: the latest.", {"min": 1}]
 Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
+MODES = ", ".join(get_args(Mode))
 References = Annotated[
     list[str] | None,
     "--reference NAME=SUBJECT:VERSION",
@@ -132,7 +133,7 @@ def check(
     file: DefinitionFile,
     schema_type: Type = None,
     reference: References = None,
-    mode: Annotated[Mode | None, "--mode", "Compatibility mode. Default: that of the subject."] = None,
+    mode: Annotated[Mode | None, "--mode MODE", f"Compatibility mode: {MODES}. Default: that of the subject."] = None,
     version: Version = None,
 ) -> None:
     """Check whether a definition could be registered. Ends with status 1 if not."""
@@ -149,7 +150,9 @@ def check(
 def set_mode(
     cli: options.OverConsole,
     subject: Subject,
-    mode: Annotated[Mode, "Compatibility that a new version must have with the latest one."],
+    mode: Annotated[
+        Mode, f"Compatibility that a new version must have with the latest one: {MODES}.", {"metavar": "MODE"}
+    ],
 ) -> None:
     """Set the compatibility mode of a subject."""
     found = _ask(cli, f"{_path(subject)}/mode", "PUT", {"mode": mode})

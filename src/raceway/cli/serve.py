@@ -94,9 +94,9 @@ def up(
 ) -> None:
     """Run the bus with its console, and the pipeline that keeps the tables up to date, until Ctrl-C.
 
-    A pipeline that fails is restarted, later each time, until it has failed `pipeline.max_failures` times in a row; the
-    bus then continues without it. Without Java or the extra `spark` the bus runs alone and logs the reason. Prints
-    `ready` on standard output when it accepts connections on all ports; logs go to standard error.
+    A pipeline that fails is restarted, later each time, until it has failed `pipeline.max_failures` times in
+    succession; the bus then continues without it. Without Java or the extra `spark` the bus runs alone and logs the
+    reason. Prints `ready` on standard output when it accepts connections on all ports; logs go to standard error.
     """
     settings = bus.load({"pipeline.trigger_s": trigger})
     from raceway.server import beside

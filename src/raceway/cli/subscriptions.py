@@ -43,10 +43,10 @@ def create(
         int | None, "--in-flight N", "Maximum unacknowledged messages per consumer.", {"min": 1}
     ] = None,
 ) -> None:
-    """Create a subscription, which keeps messages for its consumers. An existing one keeps its position."""
+    """Create a subscription, which keeps messages for its consumers. An existing one keeps its place."""
     wanted = {"topic": topic, "name": name, "type": kind, "start": start, "create_topic": create_topic}
     made = cli.ask(PATH, "POST", wanted | ({} if in_flight is None else {"in_flight": in_flight}))
-    how = f"created, from {start}" if made["made"] else "exists already; its position is unchanged"
+    how = f"is created, from {start}" if made["made"] else "exists already; its place is unchanged"
     cli.tell(made, f"the subscription {name} of {made['topic']} {how}")
 
 
@@ -60,7 +60,7 @@ def list_subscriptions(
     columns = {
         "topic": "topic", "name": "name", "type": "type", ">lag": "lag",
         ">in flight": lambda row: f"{row['in_flight']:,}/{row['in_flight_limit']:,}", ">to repeat": "waiting",
-        ">dead letters": "dead_letters", ">consumers": lambda row: len(row["consumers"]),
+        ">dead letters": "dead_letters", ">consumers": lambda row: len(row["active"]),
         "state": lambda row: "" if row["blocked_at"] is None else f"blocked at offset {row['blocked_at']}",
     }  # fmt: skip
     cli.show([row for row in every if topic in (None, row["topic"])], columns, "Subscriptions")
@@ -68,7 +68,7 @@ def list_subscriptions(
 
 @subscription_app.command()
 def describe(cli: options.OverConsole, topic: Topic, name: Name) -> None:
-    """Describe a subscription: position, lag, consumers, and how it delivers."""
+    """Describe a subscription: its next offset, lag, consumers, and how it delivers."""
     found = cli.ask(f"{PATH}/one", query={"topic": topic, "name": name})
     if cli.prints_json(found):
         return
@@ -82,21 +82,26 @@ def _facts(part: dict[str, Any]) -> list[tuple[str, Any]]:
     blocked = part["blocked_at"]
     return [
         ("type", part["type"]),
-        ("position", part["cursor"]),
+        ("next offset", part["cursor"]),
         ("lag", part["lag"]),
         ("in flight", f"{part['in_flight']:,} of {part['in_flight_limit']:,}"),
         ("to repeat", part["waiting"]),
         ("delivered, redelivered", f"{part['delivered']:,}, {part['redelivered']:,}"),
         ("dropped, dead letters", f"{part['dropped']:,}, {part['dead_letters']:,}"),
-        ("consumers", ", ".join(part["consumers"]) or "none"),
+        ("consumers", ", ".join(_present(part)) or "none"),
         ("state", "delivers" if blocked is None else f"blocked at offset {blocked} {part['blocked_by']}".strip()),
     ]
 
 
+def _present(part: dict[str, Any]) -> list[str]:
+    """Names of consumers, and which of them receive nothing: because they are gone, or wait for another to go."""
+    return [name if name in part["active"] else f"{name} (inactive)" for name in part["consumers"]]
+
+
 @subscription_app.command()
 def delete(cli: options.OverConsole, topic: Topic, name: Name, yes: options.Yes = False) -> None:
-    """Delete a subscription that has no live consumers, with its position. Messages stay in the journal."""
-    output.confirm(f"Delete the subscription {name} of {topic} with its position?", yes=yes)
+    """Delete a subscription that has no live consumers, with its place in the topic. Messages stay in the journal."""
+    output.confirm(f"Delete the subscription {name} of {topic} with its place in the topic?", yes=yes)
     done = cli.ask(PATH, "DELETE", query={"topic": topic, "name": name})
     cli.tell(done, f"the subscription {name} of {done['topic']} is deleted")
 
@@ -106,9 +111,9 @@ def seek(
     cli: options.OverConsole,
     topic: Topic,
     name: Name,
-    to: Annotated[str, "Position: first, last, an offset (of partitions one each, separated by commas), or a time."],
+    to: Annotated[str, "Place: first, last, an offset (of partitions one each, separated by commas), or a time."],
 ) -> None:
-    """Move a subscription to another position of its topic: back to deliver messages again, forward to skip some."""
+    """Move a subscription to another place in its topic: back to deliver messages again, forward to skip some."""
     _move(cli, topic, name, to)
 
 
@@ -122,7 +127,7 @@ def replay(
         str, "--from PLACE", "`first`, `end`, a time, or an offset; for partitions one each, separated by commas."
     ] = "first",
 ) -> None:
-    """Deliver messages of a topic again: move its subscription or queue to another position."""
+    """Deliver messages of a topic again: move its subscription or queue to another place in it."""
     _move(cli, topic, subscription, begin)
 
 
@@ -232,7 +237,9 @@ def _print_policy(found: dict[str, Any]) -> None:
         ("then the message", SAID[found["poison"]] + letters),
         ("unacknowledged per consumer", in_flight),
     ]  # fmt: skip
-    output.print_table(f"Subscription {printable(found['name'])} of {found['topic']}", ["", ""], rows)
+    output.print_table(
+        f"Failure policy of {printable(found['name'])}, a subscription of {found['topic']}", ["", ""], rows
+    )
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -26,7 +26,7 @@ def list_topics(
         "topic": "topic", ">first": "first", ">next": "next", ">rate/s": "rate", ">backlog": "backlog",
         ">subscriptions": "subscriptions",
     }  # fmt: skip
-    cli.show(found, columns)
+    cli.show(found, columns, "Topics")
 
 
 @topic_app.command()
@@ -51,7 +51,7 @@ def describe(cli: options.OverConsole, topic: Name) -> None:
             "subscription": "name",
             "type": "type",
             ">lag": "lag",
-            ">consumers": lambda row: len(row["consumers"]),
+            ">consumers": lambda row: len(row["active"]),
         }
         output.print_rows("Subscriptions", found["subscriptions"], columns)
     if found["consumers"]:

@@ -23,8 +23,10 @@ SEARCH_S = 120.0
 
 def trace(
     cli: options.OverConsole,
-    wanted: Annotated[str, "Correlation id, or id of any message.", {"metavar": "ID"}],
-    topic: Annotated[str | None, "--topic", "Topic of the message, if known; makes the search faster."] = None,
+    wanted: Annotated[
+        str | None, "Correlation id, or id of any message. Default: the newest message of --topic.", {"metavar": "[ID]"}
+    ] = None,
+    topic: Annotated[str | None, "--topic", "Topic of the message; makes the search faster."] = None,
     since: Annotated[
         str | None, "--since TIME", "Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age."
     ] = None,
@@ -35,17 +37,38 @@ def trace(
     Reads the files of the data folder, with or without a running bus; asks the bus that --url or a context names.
     """
     since_us = None if since is None else moment_us(since)
+    wanted = wanted or _newest(cli, topic)
     if cli.named is not None and cli.maybe_console:
         found = _maybe_asked(cli, wanted, {"rows": rows, "since_us": since_us, "topic": topic})
     else:
         found = maybe_in_files(cli.folder, wanted, topic, since_us, rows)
     if found is None:
-        output.fail(f"no message has the id {wanted} among the rows that were searched; --rows searches more")
+        output.fail(
+            f"no message has the id {wanted} among the rows that were searched; --rows searches more. "
+            "Ids are shown by `raceway sub --headers` and `raceway journal read`"
+        )
     if cli.prints_json(found):
         return
     output.console().print(tree_of(found))
     if found.truncated:
         output.note(f"the search ended after {found.searched_rows:,} rows; the conversation may be incomplete")
+
+
+def _newest(cli: options.OverConsole, topic: str | None) -> str:
+    """The id of the newest message of a topic. Ends the command if none is named."""
+    from raceway.journal.query.inspect import row_of_topic
+    from raceway.journal.read.reader import Reader
+
+    if topic is None:
+        output.misuse("name a message: its id, or --topic TOPIC for the newest one of a topic")
+    if cli.named is not None and cli.maybe_console:
+        found = cli.ask("/api/messages", query={"topic": topic, "limit": 1}, timeout_s=SEARCH_S)["messages"]
+        return str(found[0]["message_id"]) if found else output.fail(f"the topic {topic} has no messages")
+    reader = Reader(cli.folder)
+    try:
+        return str(row_of_topic(reader, topic, None)["message_id"])
+    finally:
+        reader.close()
 
 
 def maybe_in_files(

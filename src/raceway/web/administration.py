@@ -205,7 +205,7 @@ class AdministrationRoutes(SiteRoutes):
                 row.name,
                 row.lag,
                 row.in_flight,
-                len(row.consumers),
+                len(row.active),
                 row.blocked_at,
                 row.blocked_by,
                 row.type,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from raceway.cli import output
 from raceway.cli.talk import Sending, Show, ShownMessage, Talk, Wanted
 from raceway.errors import RacewayError
+from raceway.model.topics import parse_namespaced_topic
 
 if TYPE_CHECKING:
     from raceway.client import DanubeMessage
@@ -54,6 +55,6 @@ class DanubeTalk(Talk):
 
 def _shown(message: DanubeMessage) -> ShownMessage:
     return ShownMessage(
-        topic=message.topic, payload=message.payload, id=message.id, offset=message.offset, key=message.key,
-        time_us=message.sent_ms * 1000, sender=message.producer, headers=message.attributes,
+        topic=parse_namespaced_topic(message.topic), payload=message.payload, id=message.id, offset=message.offset,
+        key=message.key, time_us=message.sent_ms * 1000, sender=message.producer, headers=message.attributes,
     )  # fmt: skip

@@ -73,7 +73,7 @@ def create(
     ] = None,
     start: options.Start = "last",
 ) -> None:
-    """Create a queue. An existing one of the same kind is left unchanged, including its token and position."""
+    """Create a queue. An existing one of the same kind is left unchanged, including its token and its place."""
     if pubsub and start != "last":
         output.misuse("--start is not possible with --pubsub: such a queue stores nothing")
     if cli.token and queue_token is None:
@@ -141,7 +141,7 @@ def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> Non
 
 @queue_app.command()
 def delete(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
-    """Delete a queue that has no consumers, with its position. Its messages stay in the journal."""
+    """Delete a queue that has no consumers, with its place in the topic. Its messages stay in the journal."""
     output.confirm(f"Delete the queue {name}?", yes=yes)
     cli.tell(cli.ask("/api/queues", "DELETE", query={"name": name}), f"the queue {name} is deleted")
 
