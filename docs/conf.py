@@ -9,8 +9,10 @@ The site loads nothing from other hosts and is searched in the reader's browser,
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from raceway import __version__
 
@@ -20,25 +22,43 @@ if TYPE_CHECKING:
 project = "Raceway"
 release = __version__
 extensions = ["myst_parser"]
-suppress_warnings = ["misc.highlighting_failure"]  # in example output `…` stands for any text, which lexers do not know
 myst_heading_anchors = 4
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["manual.css"]
+html_js_files = ["manual.js"]
+html_show_search_summary = False  # it fetches pages, which browsers refuse to those in files; manual.js does it instead
 html_title = f"Raceway {release}"
 html_show_copyright = html_show_sphinx = html_show_sourcelink = html_copy_source = False
 
+TEXTS = "page-texts.js"
 GROUP = re.compile(r"^## (.+)$", re.MULTILINE)
 ENTRY = re.compile(r"\]\(([^)#:]+)\.md\)")
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
+    app.connect("html-page-context", add_texts)
+    app.connect("build-finished", write_texts)
 
 
 def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
     if name == "index":
         source[0] += "".join(navigation(source[0]))
+
+
+def add_texts(app: Sphinx, name: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Let the page of the search load the texts of all pages, for excerpts."""
+    if name == "search":
+        app.add_js_file(TEXTS)
+
+
+def write_texts(app: Sphinx, error: Exception | None) -> None:
+    """Write the texts of all pages as a script: a page in a file may load scripts, and no other files."""
+    if error is None and app.builder.format == "html":
+        texts = {name: " ".join(app.env.get_doctree(name).astext().split()) for name in app.env.found_docs}
+        script = f"const PAGE_TEXTS = {json.dumps(texts, ensure_ascii=False)};\n"
+        (Path(app.outdir) / "_static" / TEXTS).write_text(script, "utf-8")
 
 
 def navigation(index: str) -> list[str]:

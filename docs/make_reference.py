@@ -10,6 +10,7 @@ from docs.generate.commands import commands_page
 from docs.generate.conversions import conversions_page
 from docs.generate.errors import errors_page
 from docs.generate.http_api import http_page
+from docs.generate.measured import measured_page
 from docs.generate.metrics import metrics_page
 from docs.generate.settings import settings_page
 from docs.generate.tables import tables_page
@@ -26,6 +27,7 @@ def pages() -> dict[str, str]:
         "conversions.md": conversions_page(),
         "errors.md": errors_page(),
         "http-api.md": http_page(),
+        "measured.md": measured_page(),
         "metrics.md": metrics_page(),
         "tables.md": tables_page(),
     }

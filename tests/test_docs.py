@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.manual import DEADLINE_S, PAGES, ROOT, PageRun, blocks, is_run, maybe_before, name_of
+from tests.rigs.manual import DEADLINE_S, PAGES, ROOT, PageRun, assert_same, blocks, is_run, maybe_before, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 # What Python wants around the ten lines.
@@ -84,6 +84,25 @@ def test_what_a_block_prints_stands_right_behind_it(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_output_is_shown_as_people_see_it(page: Path) -> None:
+    """No pattern of a test is shown to a reader."""
+    assert [block.code for block in blocks(page) if block.mark == "output" and "…" in block.code] == []
+
+
+def test_ids_times_and_spaces_may_differ() -> None:
+    printed = "offset 1 of a,  7fef354b-5eab-4605-939e-000000000000\nat 2026-11-17 03:31:16.638Z in 12 s"
+    assert_same(printed, "offset 1 of a, 11111111-2222-4333-8444-555555555555 at 2026-01-31 08:00:00.000Z in 0.7 ms")
+
+
+def test_other_numbers_may_not_differ_unless_the_page_says_so() -> None:
+    with pytest.raises(AssertionError):
+        assert_same("process 17 stored 3 messages", "process 42 stored 3 messages")
+    with pytest.raises(AssertionError):
+        assert_same("process 17 stored 3 messages", "process 42 stored 4 messages", r"process \d+")
+    assert_same("process 17 stored 3 messages", "process 42 stored 3 messages", r"process \d+")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for file, anchor, own_anchor in LINK.findall(page.read_text("utf-8")):
@@ -125,4 +144,4 @@ def test_the_readme_shows_a_run_within_its_first_forty_lines() -> None:
     first = "\n".join((ROOT / "README.md").read_text("utf-8").splitlines()[:40])
     assert "raceway serve" in first
     assert "raceway pub" in first
-    assert "raceway journal read" in first
+    assert "raceway sub" in first

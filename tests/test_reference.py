@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from docs import make_reference
 from docs.generate.errors import errors_page
+from docs.generate.measured import PARTS, RESULTS
 from raceway import config, errors, wires
 from raceway.cli.app import app
 from raceway.config import reading
@@ -41,6 +42,10 @@ def page(name: str) -> str:
 @pytest.mark.parametrize("name", written())
 def test_pages_are_what_the_code_says(name: str) -> None:
     assert page(name) == written()[name], "run `make docs`"
+
+
+def test_every_result_of_a_benchmark_is_in_the_manual() -> None:
+    assert {part.name for part in PARTS} >= {file.stem for file in RESULTS.glob("*.md")}
 
 
 # ---- what the manual speaks of --------------------------------------------------------------------------------------

@@ -76,13 +76,45 @@ def test_the_navigation_has_the_groups_of_the_map() -> None:
 )
 def test_the_search_finds_a_page_from_files_alone(site: Path, browser: Browser, words: str, title: str) -> None:
     page = browser.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.goto((site / "index.html").as_uri())
     page.get_by_placeholder("Search").first.fill(words)
     page.keyboard.press("Enter")
-    page.locator("#search-results li a").filter(has_text=title).first.wait_for(timeout=10_000)
+    result = page.locator("#search-results li").filter(has=page.locator("a", has_text=title)).first
+    result.locator(".context").wait_for(timeout=10_000)
+    assert words in result.locator(".context").inner_text()
     assert [url for url in requests if not url.startswith("file:")] == []
+    assert complaints == []
+    page.close()
+
+
+def test_a_block_of_code_is_copied_as_it_stands_there(site: Path, browser: Browser) -> None:
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto((site / "learn" / "quickstart.html").as_uri())
+    block = page.locator(".highlight").filter(has_text="--from first --count 2").first
+    block.hover()
+    block.get_by_role("button", name="Copy").click()
+    block.get_by_role("button", name="Copied").wait_for(timeout=10_000)
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines()[0] == """raceway pub flight.updates '{"flight": "RW101", "state": "boarding"}'"""
+    assert page.locator(".highlight-text button.copy").count() == 0
+    context.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_home_page_has_its_picture_and_three_ways_in(site: Path, browser: Browser, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    assert page.locator("article img").first.evaluate("image => image.complete && image.naturalWidth") > 100
+    links = page.locator("article table").first.locator("a").evaluate_all("links => links.map(link => link.href)")
+    assert {"demo.html", "quickstart.html", "deploy.html"} <= {link.rpartition("/")[2] for link in links}
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.close()
 
 

@@ -67,7 +67,7 @@ ON_A_BUS = {
     "schema mode": "order backward",
     "schema bind": "bound order",
     "schema policy": "bound warn",
-    "schema delete": "order 1 --yes",
+    "schema delete": "gone 1 --yes",
     "rejected list": "",
     "rejected show": "0",
     "rejected redrive": "0",
@@ -129,6 +129,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             client.subscribe("orders")
             client.subscribe("jobs")
             client.publish("jobs", "a job")
+            run(["schema", "register", "gone", str(server.data.parent / "schema.json"), "--data", str(server.data)])
             client.publish_many("orders", ["a payload with some words in it " * 5] * 20)
             yield server
 
@@ -157,7 +158,7 @@ def test_with_json_every_line_is_a_document(server: Server) -> None:
         for line in told.stdout.splitlines():
             json.loads(line)
         assert told.stdout or name in (*FAILING, "rejected list"), name  # nothing was rejected
-        assert told.status == ExitCode.OK or told.stderr.splitlines()[-1].startswith("raceway: "), name
+        assert told.status == ExitCode.OK or told.stdout or "raceway: " in told.stderr, name
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -217,12 +218,13 @@ def test_with_a_wrong_port_the_status_is_3_and_one_line_says_so(name: str) -> No
 
 @pytest.fixture(scope="module")
 def furnished(server: Server) -> Server:
-    """The same bus, with something in every list."""
+    """The same bus, with something in every list, and what the commands of the table ask for."""
     schema = str(server.data.parent / "schema.json")
     made = (
         ["subscription", "create", "orders", "billing_of_the_northern_warehouse"], ["queue", "create", "parcels"],
         ["schema", "register", "parcel", schema, "--type", "json_schema"], ["schema", "bind", "refused", "parcel"],
         ["schema", "policy", "refused", "enforce", "--validate"],
+        *(words_of(name, server) for name in ("subscription create", "queue create", "schema register", "schema bind")),
     )  # fmt: skip
     for words in made:
         told = run([*words, "--data", str(server.data)])

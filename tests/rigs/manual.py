@@ -7,7 +7,10 @@ The first line of a fenced block names its language and what is to be done with 
     toml run                  settings, given to `raceway config --check`
     sql run                   given to `raceway pipeline query`
     … serve                   started, and the page goes on when it printed the line `ready`; ended with the page
-    text output               what the block before printed on standard output; `…` stands for anything
+    text output               what the block before printed on standard output, as a reader sees it
+
+What is different in every run is not compared: ids, times, durations, how many spaces there are, and whatever matches
+`<!-- varies: REGULAR EXPRESSION -->` right before the output; of the printed and of the promised text alike.
 
 Whatever else stands in a fence is not run, and says why: `<!-- not run: REASON -->` right before it.
 
@@ -41,7 +44,16 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 WITH_BUS = "<!-- run: with a bus -->"
 AFTER = re.compile(r"<!-- run: after (\S+) -->")
 FENCE = re.compile(
-    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^<!-- (?:not run: (?P<reason>[^\n]+)|varies: (?P<varies>[^\n]+)) -->\n+)?"
+    r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+# Different in every run: message ids, moments, durations with their unit.
+VARIES = (
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    r"(?:\d{4}-\d{2}-\d{2}[ T])?\d{2}:\d{2}:\d{2}(?:\.\d+)?Z?",
+    r"[\d.,]+ (?:ms|s)\b",
+    r"─+",  # as wide as the table
 )
 TRACKER_DOOR = 7
 # Ports of the manual: the bus's own, counted from one free row, and those of programs beside it, from another.
@@ -57,12 +69,13 @@ READY_S = 30
 
 
 class Block(NamedTuple):
-    """`reason` is why it is not run."""
+    """`reason` is why it is not run, `varies` matches what is different in every run."""
 
     language: str
     mark: str
     code: str
-    reason: str | None
+    reason: str | None = None
+    varies: str | None = None
 
 
 def name_of(page: Path) -> str:
@@ -73,7 +86,7 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for fence in FENCE.finditer(page.read_text("utf-8")):
         language, _, mark = fence["info"].partition(" ")
-        found.append(Block(language, mark, fence["code"], fence["reason"]))
+        found.append(Block(language, mark, fence["code"], fence["reason"], fence["varies"]))
     return found
 
 
@@ -87,9 +100,11 @@ def maybe_before(page: Path) -> Path | None:
     return None if found is None else (page.parent / found[1]).resolve()
 
 
-def assert_same(printed: str, promised: str) -> None:
-    pattern = ".*?".join(re.escape(part) for part in promised.strip().split("…"))
-    assert re.fullmatch(pattern, printed.strip(), re.DOTALL), f"printed:\n{printed}\npromised:\n{promised}"
+def assert_same(printed: str, promised: str, varies: str | None = None) -> None:
+    """Compare what a block printed with what the page shows, but for what is different in every run."""
+    every = "|".join([*VARIES, *filter(None, [varies])])
+    same = [" ".join(re.sub(every, "~", text).split()) for text in (printed, promised)]
+    assert same[0] == same[1], f"printed:\n{printed}\npromised:\n{promised}"
 
 
 class PageRun:
@@ -120,14 +135,15 @@ class PageRun:
         every = blocks(self._page)
         for block, following in zip(every, [*every[1:], None], strict=True):
             code = self._with_ports(block.code)
-            promised = self._with_ports(following.code) if following is not None and following.mark == "output" else ""
+            shown = following if following is not None and following.mark == "output" else Block("", "", "")
+            promised = self._with_ports(shown.code)
             if block.mark == "serve":
                 self._serve(block.language, code)
             elif block.mark in ("run", "browser"):
                 lines = len(promised.splitlines())
                 printed = self._run(block.language, code) if block.mark == "run" else console_lines(code, lines)
                 if promised:
-                    assert_same(printed, promised)
+                    assert_same(printed, promised, shown.varies)
 
     def _with_ports(self, text: str) -> str:
         return re.sub(r"\b\d{4,5}\b", lambda found: self._ports.get(found[0], found[0]), text)
