@@ -17,9 +17,9 @@ class CountingBench(Bench):
         self.flushes = 0
         flush = self.journal.flush
 
-        def counted() -> None:
+        def counted(*, patient: bool = False) -> None:
             self.flushes += 1
-            flush()
+            flush(patient=patient)
 
         self.journal.flush = counted  # type: ignore[method-assign]
 
