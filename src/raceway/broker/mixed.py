@@ -1,11 +1,10 @@
-"""Publishes of one read on several topics.
+"""Publishes to whose rows nothing but routing applies: those of one topic, and those of several in one read.
 
 Senders with many topics mix them, so that stretches of one topic are a message long. Such batches are therefore not
 taken apart by stretches (`runs.py`): names and routes are looked up once per topic, every row is encoded once, and each
 subscriber gets one join of its rows, in the order in which they came, whatever their topics.
 
-That needs rows to which nothing but routing applies. `maybe_routes` decides, before anything is changed; all other
-batches take the way by stretches.
+`maybe_route` and `maybe_routes` decide, before anything is changed; all other batches take the way by stretches.
 """
 
 from __future__ import annotations
@@ -40,16 +39,24 @@ def maybe_routes(bus: Bus, peer: Peer, batch: Batch) -> Routes | None:
         return None
     routes: dict[bytes, Routed] = {}
     for sent in dict.fromkeys(batch.topic):
-        topic = bus.topics.maybe_spelled(sent)  # type: ignore[arg-type]  # every publish has a topic
-        if topic is None or topic.partitions or topic.contract is not None:
+        routed = maybe_route(bus, peer, sent)  # type: ignore[arg-type]  # every publish has a topic
+        if routed is None:
             return None
-        route = bus.routing.route(topic)
-        if route.unspelled or not (route.copies or bus.readers.holds(topic)):
-            return None
-        if not bus.security.admits(peer.principal, "Produce", topic.name):
-            return None
-        routes[topic.encoded] = Routed(topic, route)
+        routes[routed.topic.encoded] = routed
     return routes
+
+
+def maybe_route(bus: Bus, peer: Peer, sent: bytes) -> Routed | None:
+    """Return the topic of this name and its route; None if its rows need more than routing, or may be refused."""
+    topic = bus.topics.maybe_spelled(sent)
+    if topic is None or topic.partitions or topic.contract is not None:
+        return None
+    route = bus.routing.route(topic)
+    if route.unspelled or not (route.copies or bus.readers.holds(topic)):
+        return None
+    if bus.security.enabled and not bus.security.allows(peer.principal, "Produce", topic.name):
+        return None
+    return Routed(topic, route)
 
 
 def rows_by_name(batch: Batch, routes: Routes) -> dict[bytes, list[int]]:

@@ -12,7 +12,7 @@ from raceway.broker.dedup import Deduplication
 from raceway.broker.peers import Peer
 from raceway.broker.rates import PublishLimits
 from raceway.broker.registry.schemas import SchemaDoor
-from raceway.broker.routing import Route
+from raceway.broker.routing import Copies, Route
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import mint_batch
@@ -20,6 +20,8 @@ from raceway.errors import NoRouteError, RacewayError
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Publish, Taken
+
+NONE_REFUSED = Taken(())
 
 
 class Publishing:
@@ -33,11 +35,8 @@ class Publishing:
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
-        if not self._records.is_limited and (routes := mixed.maybe_routes(bus, peer, batch)) is not None:
-            if not intent.whole:
-                batch.producer = peer.producer
-            self._publish_mixed(batch, routes, done)
-            return Taken(())
+        if not self._records.is_limited and self._is_published_plainly(peer, intent, done):
+            return NONE_REFUSED
         spans, refused = runs.name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = runs.over_partitions(spans, batch, peer.producer)
         spans = self.admitted(peer, batch, spans, refused)
@@ -52,6 +51,37 @@ class Publishing:
         self.store(batch, spans, done, peer.wire)
         bus.count_refused("router.publish.error", refused)
         return Taken(tuple(refused))
+
+    def _is_published_plainly(self, peer: Peer, intent: Publish, done: Done | None) -> bool:
+        """Publish a batch to whose rows nothing but routing applies; return False, with nothing done, for others."""
+        batch, sent = intent.batch, intent.batch.topic
+        producer = batch.producer if intent.whole else peer.producer
+        if type(sent) is bytes:
+            # Attributes may have an id for deduplication.
+            routed = mixed.maybe_route(self._bus, peer, sent) if batch.attributes is None else None
+            if routed is None:
+                return False
+            batch.producer = producer
+            self._publish_one_topic(batch, *routed, done)
+            return True
+        routes = mixed.maybe_routes(self._bus, peer, batch)
+        if routes is None:
+            return False
+        batch.producer = producer
+        self._publish_mixed(batch, routes, done)
+        return True
+
+    def _publish_one_topic(self, batch: Batch, topic: Topic, route: Route, done: Done | None) -> None:
+        bus, copies = self._bus, route.copies
+        ids = self._give_ids(batch, bool(copies))
+        if bus.readers.holds(topic):
+            done = bus.readers.watch_rows(batch, ((topic, range(batch.count)),), done)
+        bus.append(batch, done)
+        if bus.credits.full:
+            self._note_fed(topic, route)
+        if copies:
+            run = runs.Run(runs.RowSpan(topic, topic.encoded, 0, batch.count), batch, ids)
+            bus.meter.counts["bus.delivered"] += _deliver_run(run, copies)
 
     def _publish_mixed(self, batch: Batch, routes: mixed.Routes, done: Done | None) -> None:
         """Append and deliver a batch of several topics to whose rows nothing but routing applies."""
@@ -140,12 +170,7 @@ class Publishing:
         for span in spans:
             copies = self._bus.routing.route(span.topic).copies
             if copies:
-                run = runs.Run(span, batch, ids)
-                for encoder, peers in copies:
-                    data = encoder(run)
-                    for peer in peers:
-                        peer.deliver(run, data)
-                    delivered += (span.stop - span.start) * len(peers)
+                delivered += _deliver_run(runs.Run(span, batch, ids), copies)
         self._bus.meter.counts["bus.delivered"] += delivered
 
     def _note_fed(self, topic: Topic, route: Route) -> None:
@@ -153,3 +178,14 @@ class Publishing:
         self._bus.credits.note_topic(topic)
         for _, peers in route.copies:
             self._bus.credits.note_fed(peers)
+
+
+def _deliver_run(run: runs.Run, copies: Copies) -> int:
+    """Deliver a run to its subscribers. Return how many copies that were."""
+    delivered = 0
+    for encoder, peers in copies:
+        data = encoder(run)
+        for peer in peers:
+            peer.deliver(run, data)
+        delivered += (run.span.stop - run.span.start) * len(peers)
+    return delivered
