@@ -137,6 +137,11 @@ class Peer:
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         """Send the answer to a request of this peer: this row, as its responder sent it."""
 
+    def answer_all(self, requests: list[Pending], batch: Batch, rows: list[int]) -> None:
+        """Send the answers to several requests of this peer: these rows."""
+        for request, row in zip(requests, rows, strict=True):
+            self.answer(request, batch, row)
+
     def fail(self, request: Pending, error: RacewayError) -> None:
         """Send the error of a request of this peer that will not be answered."""
 
@@ -148,6 +153,11 @@ class Peer:
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Forward a request: this row, as its requester sent it."""
+
+    def forward_all(self, requests: list[Pending], batch: Batch, rows: list[int]) -> None:
+        """Forward several requests: these rows."""
+        for request, row in zip(requests, rows, strict=True):
+            self.forward(request, batch, row)
 
     def members(self) -> Sequence[Responder]:
         return (self,)

@@ -29,11 +29,12 @@ from raceway.net.client.console import CONSOLE_PORT, ConsoleCalls, refusal_of_re
 from raceway.net.client.failures import NO_BUS
 from raceway.net.client.http_pool import ClientHttpPool
 from raceway.net.client.link import tls_context
-from raceway.net.client.messages import Payload, Published, Receipt, decode_payload, encode_payload, fresh_ids
+from raceway.net.client.messages import Payload, Published, Receipt, decode_payload, encode_payload
 from raceway.net.client.options import Options
 from raceway.net.client.schemas import ClientSchemas
 from raceway.net.codec.http_stream import HttpReply
 from raceway.net.codec.message_documents import MEDIA_TYPE, payload_fields, write_documents
+from raceway.net.ids import random_ids
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ class HttpClient(Client):
         `key`: the routing key. `headers`: of the request; those that begin with `x-` are delivered as attributes.
         Raises RemoteError, RequestTimeoutError, ConnectionLostError, ConfigError for a header that HTTP cannot carry.
         """
-        (message_id,) = fresh_ids(1)
+        (message_id,) = random_ids(1)
         own = {"x-dedup-id": message_id.decode(), **({"routing-key": key} if key is not None else {})}
         path = f"/topics/{quote(topic)}"
         reply = await self._call(path, payload, own, headers, self._options.patience_s)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import MalformedError, NameInvalidError, PayloadTypeError
-from raceway.net.client.messages import Message, Published, decode_payload, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import Message, Published, decode_payload, encode_payload, parts
+from raceway.net.ids import random_ids
 from raceway.wires.mb.client.messages import Service, check_pattern, compose, header_start, rows
 from raceway.wires.mb.codec.header import MbHeader, MbLimits, is_message_id, read_message
 from tests.rigs.vectors.mb import I, P
@@ -105,8 +106,8 @@ def test_message_shows_its_payload_as_text_and_json() -> None:
         Message("a", b"x").json()
 
 
-def test_fresh_ids_are_distinct_uuids_of_version_four() -> None:
-    ids = fresh_ids(1000)
+def test_random_ids_are_distinct_uuids_of_version_four() -> None:
+    ids = random_ids(1000)
     assert len(set(ids)) == 1000
     assert all(map(is_message_id, ids))
 

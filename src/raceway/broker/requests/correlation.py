@@ -94,8 +94,16 @@ class Correlation:
         """Return and close the open request that this answer is for, if any."""
         key = (responder.id, message_id.lower())
         request = self._open.pop(key, None)
-        if request is not None:
+        if request is None:
+            return None
+        if request.name is not None or self._patient:
             self._finish(key, request, DUPLICATE)
+            return request
+        # As `_finish` does, for almost every request.
+        request.open = False
+        self._finished[key] = (request, DUPLICATE)
+        if len(self._finished) > KEPT_FINISHED:
+            self._finished.popitem(last=False)
         return request
 
     def take_named(self, name: AnswerName) -> Pending | None:

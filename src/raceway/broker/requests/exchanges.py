@@ -30,7 +30,7 @@ from raceway.broker.tracing import answer_hop
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
-from raceway.net.ids import random_id
+from raceway.net.ids import random_id, random_ids
 
 
 class OpenRequest(NamedTuple):
@@ -97,7 +97,7 @@ class Exchanges:
             askers = askers or (peer,) * batch.count
             batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
             bus.chains.unmask_parents(batch)
-            masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
+            masked = _masked_ids(chosen)
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
             batch.time_us = self._now_us()
@@ -178,14 +178,21 @@ class Exchanges:
 
     def _forward(self, opened: list[OpenRequest], batch: Batch) -> None:
         """Forward requests to peers immediately. Queues deliver after the commit."""
+        asked: list[Matched] = []
+        responders: list[Peer] = []
+        remember = self._bus.chains.remember
         for row, request, _ in opened:
-            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
-            responder = request.responder
-            if not isinstance(responder, Queue):
-                if not responder.reads_source:
-                    batch.complete()
-                responder.forward(request, batch, row)
-                request.handed_us = max(self._bus.clock_us(), request.accepted_us)
+            remember(request.forwarded_id, request.message_id, request.correlation_id)
+            if isinstance(request.responder, Peer):
+                asked.append((row, request, None))
+                responders.append(request.responder)
+        for responder, requests, rows in _by_peer(responders, asked):
+            if not responder.reads_source:
+                batch.complete()
+            responder.forward_all(requests, batch, rows)
+            handed_us = max(self._bus.clock_us(), requests[0].accepted_us)
+            for request in requests:
+                request.handed_us = handed_us
         self._bus.turn.hasten()
 
     def _keep(self, batch: Batch, spans: list[RowSpan], opened: list[OpenRequest], done: Done | None) -> int:
@@ -222,7 +229,12 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         refused: Refused = []
         rows: list[Matched] = []
+        take = self.correlation.take
         for row, message_id in enumerate(batch.column("message_id")):
+            request = None if message_id is None else take(peer, message_id)
+            if request is not None:  # almost every answer
+                rows.append((row, request, None))
+                continue
             request, verdict = self._match(peer, batch, row, message_id)
             if request is not None:
                 rows.append((row, request, verdict))
@@ -286,28 +298,25 @@ class Exchanges:
             # It may have waited in the queue across a restart.
             self._bus.chains.remember(delivered_id.lower(), message_id, root)
 
-    def _hand_back(
-        self, batch: Batch, answered: list[tuple[int, Pending]], refusal: errors.RacewayError | None
-    ) -> None:
+    def _hand_back(self, batch: Batch, answered: list[Matched], refusal: errors.RacewayError | None) -> None:
         if batch.error is not None:
-            failures = [batch.item("error", row) for row, _ in answered]
+            failures = [batch.item("error", row) for row, _, _ in answered]
             self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
-        for row, request in answered:
-            if not request.requester.open:
+        for requester, requests, rows in _by_peer([request.requester for _, request, _ in answered], answered):
+            if not requester.open:
                 continue
-            if not request.requester.reads_source:
+            if not requester.reads_source:
                 batch.complete()
             if refusal is None:
-                request.requester.answer(request, batch, row)
+                requester.answer_all(requests, batch, rows)
             else:
-                request.requester.fail(request, refusal)
+                for request in requests:
+                    requester.fail(request, refusal)
 
     def _match(
         self, peer: Peer, batch: Batch, row: int, message_id: bytes | None
     ) -> tuple[Pending | None, bytes | None]:
-        """Return the request of an answer, by its id or by its parent; and `late` or `duplicate` if it was closed."""
-        if message_id is not None and (request := self.correlation.take(peer, message_id)) is not None:
-            return request, None
+        """Return the request of an answer, by its parent, or a closed one, which is then `late` or `duplicate`."""
         parent_id = batch.item("parent_id", row)
         if parent_id is not None and (request := self.correlation.take(peer, parent_id)) is not None:
             return request, None
@@ -326,17 +335,17 @@ class Exchanges:
         refusal: errors.RacewayError | None = None,
     ) -> None:
         """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
-        answered = [(row, request) for row, request, verdict in rows if verdict is None]
+        answered = [matched for matched in rows if matched[2] is None]
         try:
             self._bus.journal.check_writable()
         except errors.UnavailableError as error:
-            for _, request in answered:
+            for _, request, _ in answered:
                 self._fail(request, error)
             raise
         self._hand_back(batch, answered, refusal)
         self._bus.turn.hasten()
         self._bus.append(self._answer_rows(peer, batch, rows), done)
-        for _, request in answered:
+        for _, request, _ in answered:
             request.release()
 
     def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
@@ -408,6 +417,26 @@ class Exchanges:
                     self._fail(request, error)
         if done is not None:
             done(error)
+
+
+def _by_peer(peers: list[Peer], matched: list[Matched]) -> Iterable[tuple[Peer, list[Pending], list[int]]]:
+    """Return the requests and rows of each peer, in order; `peers` has that of each request."""
+    if peers and peers.count(peers[0]) == len(peers):
+        return [(peers[0], [request for _, request, _ in matched], [row for row, _, _ in matched])]
+    found: dict[Peer, tuple[Peer, list[Pending], list[int]]] = {}
+    for peer, (row, request, _) in zip(peers, matched, strict=True):
+        if peer not in found:
+            found[peer] = (peer, [], [])
+        found[peer][1].append(request)
+        found[peer][2].append(row)
+    return found.values()
+
+
+def _masked_ids(chosen: list[Responder | None]) -> list[bytes | None]:
+    """Return a new id for each request that has a responder."""
+    if None in chosen:
+        return [None if responder is None else random_id() for responder in chosen]
+    return list(random_ids(len(chosen)))
 
 
 def _withdraw(request: Pending) -> None:

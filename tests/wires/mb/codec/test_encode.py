@@ -27,17 +27,21 @@ from raceway.errors import (
 )
 from raceway.wires.mb.codec.encode import (
     MB_CODES,
+    Frame,
     acknowledgements,
     all_readable,
     answer,
+    answers,
     deliveries,
     error_reply,
     forwarded,
     heartbeat,
     initialize,
     iso_time,
+    mixed_deliveries,
     readable,
     refusal_of,
+    requests,
     tcp_frame,
     websocket_frame,
 )
@@ -106,6 +110,25 @@ def test_deliveries_are_publishes_with_their_ids() -> None:
 def test_deliveries_of_payloads_that_are_no_text_have_the_right_length() -> None:
     expected = frame(b"publish:a:1.0.0:" + ID + "\nx\ufffd".encode())
     assert deliveries(b"a", b"1.0.0", [ID], [b"x\xff"], tcp_frame) == expected
+
+
+@given(st.lists(st.binary(max_size=300)), st.sampled_from([tcp_frame, websocket_frame]))
+def test_many_messages_at_once_are_those_encoded_one_by_one(payloads: list[bytes], framing: Frame) -> None:
+    ids = [b"%036d" % number for number in range(len(payloads))]
+    topics = [(b"a", b"b.c")[number % 2] for number in range(len(payloads))]
+    versions = [(b"1.0.0", b"2.0.0")[number % 3 == 0] for number in range(len(payloads))]
+    rows = list(zip(ids, payloads, strict=True))
+    assert requests(b"a", b"1.0.0", ids, payloads, framing) == b"".join(
+        forwarded(b"a", b"1.0.0", one, payload, framing) for one, payload in rows
+    )
+    assert answers(b"a", b"1.0.0", ids, payloads, framing) == b"".join(
+        answer(b"a", b"1.0.0", one, payload, framing) for one, payload in rows
+    )
+    for version in (b"1.0.0", versions):
+        assert mixed_deliveries(topics, version, ids, payloads, framing) == [
+            deliveries(topic, version if isinstance(version, bytes) else version[row], [ids[row]], [payload], framing)
+            for row, (topic, payload) in enumerate(zip(topics, payloads, strict=True))
+        ]
 
 
 def test_no_deliveries_are_no_bytes() -> None:

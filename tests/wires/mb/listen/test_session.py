@@ -633,3 +633,47 @@ def test_a_code_that_a_peer_makes_up_is_not_remembered(desk: MbDesk) -> None:
         assert service.ask("system.metrics", error).json()["error"]["code"] == f"MINE{number}"
     assert not any("MINE" in name for name in desk.broker.meter.counts)
     assert service.session.peer.errors == 5
+
+
+# ---- many requests in one read ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_requests_and_answers_of_one_read_are_those_of_single_ones(audited: bool) -> None:
+    desk = MbDesk()
+    responder, first, second = desk.service(), desk.service(), desk.service()
+    responder.subscribe("#", "request")
+    if audited:
+        desk.auditor()
+    ids = [str(uuid.uuid4()) for _ in range(6)]
+    versions = ["1.0.0", "1.0.0", "1.0.0", "2.0.0", "1.0.0", "1.0.0"]
+    topics = ["a", "a", "a", "a", "b", "a"]
+    sent = [
+        (f"request:{t}:{v}:{i}", b"%d\xff" % n) for n, (t, v, i) in enumerate(zip(topics, versions, ids, strict=True))
+    ]
+    first.send_together(*sent[:3])
+    second.send_together(*sent[3:])
+    asked = responder.heard()
+    assert [(m.fields[1], m.fields[2], m.payload) for m in asked] == [
+        (topic, version, "%d�".encode() % number)
+        for number, (topic, version) in enumerate(zip(topics, versions, strict=True))
+    ]
+    assert len({message.fields[3] for message in asked} | set(ids)) == 12, "under masked ids"
+    responder.send_together(*((f"response:x:1.0.0:{m.fields[3]}", b"to " + m.payload[:1]) for m in reversed(asked)))
+    for service, rows in ((first, (2, 1, 0)), (second, (5, 4, 3))):
+        assert service.heard() == [
+            Message(f"response:{topics[row]}:{versions[row]}:{ids[row]}:{ids[row]}", b"to %d" % row) for row in rows
+        ]
+
+
+def test_failures_among_the_answers_of_one_read_are_passed_on() -> None:
+    desk = MbDesk()
+    responder, requester = desk.service(), desk.service()
+    responder.subscribe("a", "request")
+    ids = [str(uuid.uuid4()) for _ in range(3)]
+    requester.send_together(*((f"request:a:1.0.0:{each}", b"?") for each in ids))
+    payloads = [b"1", b'{"error":{"code":"LATE","message":"no"}}', b"3"]
+    masked = [message.fields[3] for message in responder.heard()]
+    responder.send_together(*((f"response:a:1.0.0:{m}", p) for m, p in zip(masked, payloads, strict=True)))
+    assert [(m.fields[3], m.payload) for m in requester.heard()] == list(zip(ids, payloads, strict=True))
+    assert [row["error"] for row in desk.rows() if row["kind"] == "response"] == [None, "LATE", None]

@@ -32,8 +32,9 @@ from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.net.client.channel import Channel
 from raceway.net.client.client import Client
-from raceway.net.client.messages import Payload, Published, Receipt, encode_payload, fresh_ids, parts
+from raceway.net.client.messages import Payload, Published, Receipt, encode_payload, parts
 from raceway.net.client.options import Options
+from raceway.net.ids import random_ids
 from raceway.wires.danube.client.consumer import DanubeConsumer
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as admin_pb
 from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
@@ -248,7 +249,7 @@ class DanubeClient(Client):
         names = await self._partitions(base)
         if not names and not create_topic:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
-        random_name = f"{self._options.name or 'raceway'}-{fresh_ids(1)[0].decode()[:8]}"
+        random_name = f"{self._options.name or 'raceway'}-{random_ids(1)[0].decode()[:8]}"
         wanted = pb.ConsumerRequest(
             consumer_name=name or random_name, subscription=subscription,
             subscription_type=SUBSCRIPTION_TYPES.index(type),  # type: ignore[arg-type]  # enums are numbers

@@ -37,10 +37,10 @@ from raceway.net.client.messages import (
     Receipt,
     decode_payload,
     encode_payload,
-    fresh_ids,
     parts,
 )
 from raceway.net.client.options import Options
+from raceway.net.ids import random_ids
 from raceway.wires.mb.client import messages
 from raceway.wires.mb.client.calls import NO_ROUTE, MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
@@ -152,7 +152,7 @@ class MbClient(Client):
         count, blocks, unsettled = 0, list[MbBlock](), Unsettled()
         for part in parts(payloads, BLOCK):
             link = await self._keeper.ready_link()
-            ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
+            ids = random_ids(len(part)) if confirm else [b""] * len(part)
             block = MbBlock(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
                 if block is not None:
@@ -302,7 +302,7 @@ class MbClient(Client):
     ) -> bytes:
         """Send a message that is answered, and wait for its answer."""
         link, content = await self._keeper.ready_link(), encode_payload(payload)
-        call, (message_id,) = MbCall(topic, self._deadline(waits_ms)), fresh_ids(1)
+        call, (message_id,) = MbCall(topic, self._deadline(waits_ms)), random_ids(1)
         self._calls.add(message_id, call)
         link.send(compose(start, message_id, messages.mb_parent(), content, timeout_ms))
         return await call.result()
@@ -312,7 +312,7 @@ class MbClient(Client):
         return await self._ask_on(await self._keeper.link(), topic, encode_json(body or {}), repeat=True)
 
     async def _ask_on(self, link: Link, topic: str, payload: bytes, repeat: bool) -> bytes:
-        (message_id,) = fresh_ids(1)
+        (message_id,) = random_ids(1)
         message = compose(header_start("request", topic, VERSION), message_id, None, payload)
         call = MbCall(topic, self._deadline(), message if repeat else None)
         self._calls.add(message_id, call)
@@ -397,7 +397,7 @@ class MbClient(Client):
         if idle_s > 2 * self._options.heartbeat_s:
             self._keeper.drop(f"no data for {idle_s:.0f} s")
         elif idle_s > self._options.heartbeat_s and link is not None and self._ping is None:
-            (self._ping,) = fresh_ids(1)
+            (self._ping,) = random_ids(1)
             link.send(compose(header_start("request", "system.heartbeat", VERSION), self._ping, None, b"{}"))
 
     # ---- receiving --------------------------------------------------------------------------------------------------

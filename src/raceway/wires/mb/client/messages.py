@@ -9,7 +9,8 @@ import msgspec
 
 from raceway.errors import MalformedError, NameInvalidError
 from raceway.net.client.chain import handling
-from raceway.net.client.messages import Message, fresh_ids
+from raceway.net.client.messages import Message
+from raceway.net.ids import random_ids
 from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused, is_uuid, parse_header
 from raceway.wires.mb.codec.topics import is_mb_pattern
 
@@ -51,7 +52,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
 def header_start(action: str, topic: str, version: str) -> bytes:
     """Encode `action:topic:version:`. Raises NameInvalidError or MalformedError for what the bus would refuse."""
     start = f"{action}:{topic}:{version}:".encode()
-    found = parse_header(start + fresh_ids(1)[0], MbLimits())
+    found = parse_header(start + random_ids(1)[0], MbLimits())
     if isinstance(found, MbRefused):
         if found.details and "topic" in found.details:
             raise NameInvalidError(topic, "an MB topic has up to five parts of ASCII letters and digits")

@@ -95,8 +95,17 @@ def all_readable(payloads: list[bytes]) -> list[bytes]:
 
 def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
     """Encode publishes on one topic for a subscriber: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
+    return _addressed(b"publish:%b:%b:" % (topic, version), ids, payloads, frame)
+
+
+def requests(topic: bytes, version: bytes, masked_ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+    """Encode requests on one topic for their responder, as `forwarded` does one."""
+    return _addressed(b"request:%b:%b:" % (topic, version), masked_ids, payloads, frame)
+
+
+def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
     payloads = all_readable(payloads)
-    count, header = len(ids), b"publish:%b:%b:" % (topic, version)
+    count = len(ids)
     besides = len(header) + ID_LENGTH + 1
     # Slices are assigned in C: no step of Python per message.
     pieces: list[bytes] = [b"\n"] * (5 * count)
@@ -104,6 +113,21 @@ def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[by
     pieces[1::5] = [header] * count
     pieces[2::5] = ids
     pieces[4::5] = payloads
+    return b"".join(pieces)
+
+
+def answers(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+    """Encode answers to requests on one topic, as `answer` does one."""
+    payloads = all_readable(payloads)
+    count, header = len(ids), b"response:%b:%b:" % (topic, version)
+    besides = len(header) + 2 * ID_LENGTH + 2
+    pieces: list[bytes] = [b":"] * (7 * count)
+    pieces[0::7] = map(frame, map(besides.__add__, map(len, payloads)))
+    pieces[1::7] = [header] * count
+    pieces[2::7] = ids
+    pieces[4::7] = ids
+    pieces[5::7] = [b"\n"] * count
+    pieces[6::7] = payloads
     return b"".join(pieces)
 
 

@@ -126,6 +126,23 @@ class MbPeer(LivePeer):
         if self._runtime.audited:
             self.audit_sent(mb.answer(*told, bare))
 
+    def forward_all(self, requests: list[Pending], batch: Batch, rows: list[int]) -> None:
+        alike = None if self._runtime.audited else _maybe_alike(requests)
+        if alike is None:
+            super().forward_all(requests, batch, rows)
+        else:
+            ids = [request.forwarded_id for request in requests]
+            self._connection.write(mb.requests(*alike, ids, _payloads(batch, rows), self.frame))
+
+    def answer_all(self, requests: list[Pending], batch: Batch, rows: list[int]) -> None:
+        # Failures of other wires are told in the form of this one, each by itself.
+        alike = None if self._runtime.audited or batch.error is not None else _maybe_alike(requests)
+        if alike is None:
+            super().answer_all(requests, batch, rows)
+        else:
+            ids = [request.message_id for request in requests]
+            self._connection.write(mb.answers(*alike, ids, _payloads(batch, rows), self.frame))
+
     def fail(self, request: Pending, error: RacewayError) -> None:
         head = MbHeader(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)
         self.reply(mb.refusal_of(error, head), "warn")
@@ -181,3 +198,18 @@ class MbPeer(LivePeer):
 
     def audit(self, record: bytes) -> None:
         self._door.perform(self, Audit(record))
+
+
+def _maybe_alike(requests: list[Pending]) -> tuple[bytes, bytes] | None:
+    """Return topic and version of requests that have the same; None if they differ, or if there is only one."""
+    alike = {(request.sent, request.version) for request in requests}
+    if len(alike) > 1 or len(requests) == 1:
+        return None
+    ((sent, version),) = alike
+    return sent, version or FOREIGN_VERSION
+
+
+def _payloads(batch: Batch, rows: list[int]) -> list[bytes]:
+    payloads = batch.payload
+    assert type(payloads) is list
+    return payloads if len(rows) == batch.count else [payloads[row] for row in rows]  # type: ignore[return-value, misc]  # every row has one

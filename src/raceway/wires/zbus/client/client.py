@@ -35,10 +35,10 @@ from raceway.net.client.messages import (
     Receipt,
     decode_payload,
     encode_payload,
-    fresh_ids,
     parts,
 )
 from raceway.net.client.options import Options
+from raceway.net.ids import random_ids
 from raceway.wires.zbus.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.client.queue_service import Handler, QueueService
@@ -149,7 +149,7 @@ class ZbusClient(Client):
         With `confirm`, returns when the bus has stored the message. Raises RemoteError (404: no such queue, 403: wrong
         token), RequestTimeoutError, ConnectionLostError.
         """
-        (msgid,) = fresh_ids(1)
+        (msgid,) = random_ids(1)
         name, data, keys = queue.encode(), encode_payload(payload), encode_keys(with_parent(PARENT_KEY, headers))
         message = codec.produce(name, data, msgid, self._token, confirm, _bytes(topic), keys)
         if confirm:
@@ -184,7 +184,7 @@ class ZbusClient(Client):
     def _encode_many(
         self, queue: str, payloads: list[bytes], topic: str | None, confirm: bool
     ) -> tuple[list[bytes], bytes]:
-        ids, name = fresh_ids(len(payloads)), queue.encode()
+        ids, name = random_ids(len(payloads)), queue.encode()
         keys = encode_keys(with_parent(PARENT_KEY, None))
         if topic is None and not keys:
             return ids, codec.produces(name, ids, payloads, self._token, confirm)
@@ -255,7 +255,7 @@ class ZbusClient(Client):
         A request that no consumer takes stays in the queue, even after its timeout. Raises RemoteError if the service
         failed or the queue does not exist, RequestTimeoutError, PayloadTypeError, ConnectionLostError.
         """
-        (msgid,) = fresh_ids(1)
+        (msgid,) = random_ids(1)
         keys = encode_keys(with_parent(PARENT_KEY, headers))
         message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, keys)
         deadline_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
@@ -299,14 +299,14 @@ class ZbusClient(Client):
 
     async def heartbeat(self) -> None:
         """Return when the bus has read everything sent so far. Raises RequestTimeoutError, ConnectionLostError."""
-        (msgid,) = fresh_ids(1)
+        (msgid,) = random_ids(1)
         with contextlib.suppress(RemoteError):
             await self._ask(_Reply("", self._deadline()), msgid, codec.admin(NO_METHOD, msgid))
 
     # ---- the connection ---------------------------------------------------------------------------------------------
 
     async def _administrate(self, method: bytes, body: bytes = b"") -> Received:
-        (msgid,) = fresh_ids(1)
+        (msgid,) = random_ids(1)
         message = codec.admin(method, msgid, self._admin_token, body)
         return await self._ask(_Reply(method.decode(), self._deadline()), msgid, message)
 

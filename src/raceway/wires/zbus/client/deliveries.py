@@ -19,9 +19,10 @@ from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Content, Payload, encode_payload, fresh_ids
+from raceway.net.client.messages import Content, Payload, encode_payload
 from raceway.net.client.options import Options
 from raceway.net.client.streams import MessageStream
+from raceway.net.ids import random_ids
 from raceway.wires.zbus.client.line import Line, open_zbus
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
@@ -159,13 +160,13 @@ class Consumer(MessageStream[Delivery]):
     # ---- the connection ----------------------------------------------------------------------------------------------
 
     def _arm(self, link: Link) -> None:
-        (self._ticket,) = fresh_ids(1)
+        (self._ticket,) = random_ids(1)
         topics = [topic.encode() for topic in self.topics]
         link.send(codec.consume(self.queue.encode(), self._ticket, self._token, topics))
 
     async def _check(self, link: Link) -> None:
         """Wait until the broker has read everything sent so far; raise its refusal, if any."""
-        (msgid,) = fresh_ids(1)
+        (msgid,) = random_ids(1)
         answered = self._checks[msgid] = asyncio.get_running_loop().create_future()
         link.send(codec.admin(NO_METHOD, msgid))
         try:

@@ -23,9 +23,10 @@ from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address, parse_url
 from raceway.net.client.client import Client
 from raceway.net.client.link import Link
-from raceway.net.client.messages import Payload, Published, Receipt, fresh_ids
+from raceway.net.client.messages import Payload, Published, Receipt
 from raceway.net.client.options import Options
 from raceway.net.client.streams import MessageStream
+from raceway.net.ids import random_ids
 from raceway.wires.zbus.client.client import QUEUE, QueueRow, ZbusClient
 from raceway.wires.zbus.client.deliveries import Consumer, Delivery, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
@@ -78,7 +79,7 @@ class TrackerSubscription:
         return self._line.maybe_link() is not None
 
     async def _subscribe(self, link: Link) -> None:
-        link.send(codec.track(b"track_sub", fresh_ids(1)[0], self._token))
+        link.send(codec.track(b"track_sub", random_ids(1)[0], self._token))
 
     def _receive(self, messages: list[Received]) -> None:
         for received in messages:
