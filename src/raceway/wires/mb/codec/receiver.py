@@ -30,7 +30,7 @@ from raceway.net.codec.frames import LENGTH, Unfinished
 from raceway.wires.mb.codec import header
 from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, subscribe_payload
 from raceway.wires.mb.codec.header import ID_LENGTH, REQUEST, MbHeader, MbLimits, MbRefused, is_message_id
-from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape
+from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape, single
 
 COLON = ord(":")
 # Frames of one shape that are unpacked by one call. A higher number gains little, and fewer reads have that many.
@@ -125,6 +125,8 @@ class MbReceiver:
         """Return the events that bytes from the socket complete."""
         if not self._framed:
             return self.receive_messages([data])
+        if not (self._unfinished.size or self._over) and (event := self._maybe_alone(data)) is not None:
+            return [event]
         joined = None if self._over else self._unfinished.maybe_join(data)
         if joined is None:
             return []
@@ -141,6 +143,23 @@ class MbReceiver:
                 self._take_strictly(messages[at])
             at += 1
         return self._take_events()
+
+    def _maybe_alone(self, data: bytes) -> Event | None:
+        """Return the event of a read that is one message with a cached header, and nothing else; None for others."""
+        size = len(data)
+        if size <= 4 or LENGTH.unpack_from(data)[0] != size - 4 or size > self._limits.payload_limit:
+            return None
+        newline = data.find(b"\n", 4)
+        cut = newline - ID_LENGTH
+        if cut > 4 and data[cut - 1] == COLON:
+            known, message_id = _known_heads.starts.get(data[4:cut]), data[cut:newline]
+            if known is None or not is_message_id(message_id):
+                return None
+        elif newline < 0 or (known := _known_heads.whole.get(data[4:newline])) is None:
+            return None
+        else:
+            message_id = b""
+        return single(known, message_id, data[newline + 1 :])
 
     def _take_frames(self, data: bytes) -> int:
         """Decode all complete frames; return where the first incomplete one starts."""

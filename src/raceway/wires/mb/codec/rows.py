@@ -105,18 +105,13 @@ class Rows:
             first = end
 
     def _only(self) -> Messages:
-        """Return the intent of a message that arrived alone."""
-        # A path of its own: most requests and answers arrive alone, and a client waits for each of them.
-        known = self.known[0]
-        batch = Batch(
-            1, wire=MB, kind=known.action, topic=known.topic, version=known.version, payload=self.payloads,
-            message_id=self.ids if self.ids[0] else None,
-        )  # fmt: skip
+        """Return the intent of the only message."""
+        intent = single(self.known[0], self.ids[0], self.payloads[0])
         if self.parents:
-            batch.parent_id = [self.parents[0]]
+            intent.batch.parent_id = [self.parents[0]]
         if self.timeouts:
-            batch.timeout_ms = [self.timeouts[0]]
-        return _INTENTS[known.action](batch)
+            intent.batch.timeout_ms = [self.timeouts[0]]
+        return intent
 
     def _batch(self, first: int, end: int) -> Batch:
         known = self.known[first:end]
@@ -147,6 +142,16 @@ class Rows:
         if self.timeouts:
             timeouts = [self.timeouts.get(row) for row in rows]
             batch.timeout_ms = timeouts if timeouts.count(None) < len(timeouts) else None
+
+
+def single(known: KnownStart, message_id: bytes, payload: bytes) -> Messages:
+    """Return the intent of one message. Its id is empty if it has none."""
+    # A path of its own: most requests and answers arrive alone, and a client waits for each of them.
+    batch = Batch(
+        1, wire=MB, kind=known.action, topic=known.topic, version=known.version, payload=[payload],
+        message_id=[message_id] if message_id else None,
+    )  # fmt: skip
+    return _INTENTS[known.action](batch)
 
 
 def last_shape(rows: Rows) -> FrameShape:
