@@ -109,7 +109,7 @@ soak: setup-dev ## Run all tests with ROUNDS repetitions of the random ones (def
 	@TEST_DELAYED_DOOR=1 RACEWAY_ROUNDS=$(ROUNDS) $(PYTEST) --timeout=3600 $(DELAYED_TESTS)
 
 bench: setup-dev ## Measure codec, journal, start, pipeline and the whole path beside other brokers
-	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
+	@for script in codec journal real path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
 docs: setup-dev ## Write the reference anew from the code, and make the manual into build/site
 	@$(BIN)/python -m docs.make_reference

@@ -238,6 +238,7 @@ def receive_all(
     into = bytearray(TAIL + READ_BYTES)
     view = memoryview(into)[TAIL:]
     tails = {peer.fileno(): bytearray(TAIL) for peer in peers}
+    first_count = TAIL + 1 - len(MARK)
     left = {peer.fileno(): count for peer, count in zip(peers, expected, strict=True)}
     by_number = {peer.fileno(): peer for peer in peers}
     kept: dict[int, list[bytes]] = defaultdict(list)
@@ -258,7 +259,7 @@ def receive_all(
                 if not size:
                     raise ConnectionError(f"closed with {left[number]:,} messages missing")
                 before = left[number]
-                left[number] = after = before - into.count(MARK, 0, TAIL + size)
+                left[number] = after = before - into.count(MARK, first_count, TAIL + size)
                 tails[number] = into[size : size + TAIL]
                 if after <= 0:
                     if after < 0:
@@ -275,7 +276,7 @@ def receive_all(
 
 
 def _note_probes(data: bytearray, size: int, seen: list[tuple[int, int, float]]) -> None:
-    now, at = time.monotonic(), data.find(PROBE, 0, size)
+    now, at = time.monotonic(), data.find(PROBE, TAIL, size)
     while 0 <= at <= size - PROBE_BYTES:  # one cut by the end of the read is left out
         seen.append((int(data[at + 3 : at + 5]), int(data[at + 5 : at + PROBE_BYTES]), now))
         at = data.find(PROBE, at + 1, size)

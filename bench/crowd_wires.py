@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
-from bench.queue_wires import Redis
+from bench.queue_wires import Redis, Zbus
 from bench.wires import ACK, END, Mb, Mqtt, Nats, Wire, identifier, receive_until
 
 # The end of every payload. Three bytes, since lengths and tags may contain any single one.
 MARK = b'"]' + END
 # Bytes before those received in a buffer: the end of what its connection received before, since a read may cut a mark.
-TAIL = len(MARK) - 1
+TAIL = 15
 # Counts replies in a buffer of that form, up to its given end.
 CountReplies = Callable[[bytearray, int], int]
 
@@ -167,6 +167,34 @@ class CrowdRedis(Redis):
 
     def await_acknowledgements(self, peer: socket.socket, lane: int = 0) -> CountReplies:  # type: ignore[override]
         return counter(self.ack_mark)
+
+
+class CrowdZbus(Zbus):
+    """zbus queues: one per topic, which nobody consumes."""
+
+    def prepare(self, peer: socket.socket, topics: list[bytes]) -> None:
+        for topic in topics:
+            self.make_queue(peer, topic)
+
+    def acknowledged_publication(self, topic: bytes, number: int, text: bytes, lane: int) -> bytes:
+        first = b"POST / HTTP/1.1\r\ncmd: produce\r\nmq: %b\r\nmsgid: %b\r\nack: 1\r\n"
+        return self._message(first % (topic, identifier(number)), text)
+
+    def await_acknowledgements(self, peer: socket.socket, lane: int = 0) -> CountReplies:  # type: ignore[override]
+        return counter(b"200 OK")
+
+
+class CrowdHttp:
+    """`POST /topics/NAME` on kept connections; with more than one in flight, pipelined."""
+
+    def greet(self, peer: socket.socket) -> None: ...
+
+    def acknowledged_publication(self, topic: bytes, number: int, text: bytes, lane: int) -> bytes:
+        head = b"POST /topics/%b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+        return head % topic + b"content-length: %d\r\n\r\n%b" % (len(text), text)
+
+    def await_acknowledgements(self, peer: socket.socket, lane: int = 0) -> CountReplies:
+        return counter(b"HTTP/1.1 201")
 
 
 class Amqp:

@@ -14,8 +14,9 @@ from typing import Literal
 
 import typer
 
-from bench import crowd, options, systems
+from bench import crowd, load, options, systems
 from bench.crowd import Block, CrowdWork
+from bench.crowd_wires import CrowdHttp, CrowdMb, CrowdZbus
 from bench.load import Client
 from bench.measures import Measure, Sample, connected, percentiles, sample_of
 from bench.path import compare, is_chosen
@@ -36,7 +37,9 @@ GOALS: list[Goal] = [
     ("ask-1x100", "rate", "NATS core", 0.35, True),
 ]
 STARTS: dict[str, Start] = {
-    "Raceway": systems.raceway_by_default,
+    "Raceway": systems.raceway_by_default("tcp", CrowdMb()),
+    "Raceway, zbus": systems.raceway_by_default("zbus", CrowdZbus()),
+    "Raceway, HTTP": systems.raceway_by_default("console", CrowdHttp()),
     "Mosquitto QoS 0": systems.mosquitto,
     "NATS core": systems.nats,
     "JetStream file": systems.jetstream("2m"),
@@ -101,6 +104,10 @@ class Scenario:
     def run(self, system: System, count: int) -> Sample:
         """A run at full speed, and a shorter one at half of its rate."""
         plan = _Plan(self, system)
+        if self.key not in system.prepared and hasattr(system.crowd, "prepare"):
+            with load.connect(system.crowd, system.port) as peer:
+                system.crowd.prepare(peer, sorted({name for names in plan.topics for name in names}))
+            system.prepared.add(self.key)
         each = max(1, count // self._lanes // plan.copies)
         sample = self._run(system, plan, each, checks=count == self.first_count)[0]
         half = sample.rate / plan.copies / 2

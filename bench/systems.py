@@ -19,11 +19,11 @@ from typing import Any
 
 import psutil
 
-from bench.crowd_wires import Amqp, CrowdMb, CrowdMqtt, CrowdNats, CrowdRedis
+from bench.crowd_wires import Amqp, CrowdMqtt, CrowdNats, CrowdRedis
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
 from raceway.wires.zbus.wire import WIRE as ZBUS
-from tests.rigs.server import Server
+from tests.rigs.server import Door, Server
 
 TOPIC = b"bench.path"
 # All topics of `bench.real`, as NATS writes it.
@@ -59,6 +59,8 @@ class System:
         # A wire of `crowd_wires`; what it can do shows in its methods.
         self.crowd = crowd
         self._helper = helper
+        # Scenarios for which its queues were made.
+        self.prepared: set[str] = set()
         self._figures = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
@@ -109,11 +111,15 @@ def raceway(name: str, folder: Path, _port: int) -> System:
     return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
 
 
-def raceway_by_default(name: str, folder: Path, _port: int) -> System:
+def raceway_by_default(door: Door, wire: Any) -> Start:
     """Start with the settings of `raceway serve`, sealing included."""
-    server = Server(folder / "journal", folder, {})
-    server.start()
-    return System(name, folder, server.port("tcp"), server.process, crowd=CrowdMb())
+
+    def start(name: str, folder: Path, _port: int) -> System:
+        server = Server(folder / "journal", folder, {})
+        server.start()
+        return System(name, folder, server.port(door), server.process, crowd=wire)
+
+    return start
 
 
 def trial(script: Path) -> Start:
