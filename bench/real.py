@@ -10,6 +10,7 @@ first, short turn each message is compared at its receiver; the turns that count
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import Literal
 
 import typer
@@ -103,7 +104,7 @@ class Scenario:
 
     def run(self, system: System, count: int) -> Sample:
         """A run at full speed, and a shorter one at half of its rate."""
-        plan = _Plan(self, system)
+        plan = _plan(self, system)
         if self.key not in system.prepared and hasattr(system.crowd, "prepare"):
             with load.connect(system.crowd, system.port) as peer:
                 system.crowd.prepare(peer, sorted({name for names in plan.topics for name in names}))
@@ -206,6 +207,10 @@ class _Plan:
                 sent = [texts[at % len(texts)] for at in range(each) if self._names[lane][at % len(texts)] in wanted]
                 if got[lane] != sent:
                     raise ConnectionError(f"lane {lane}: other messages, or another order, than were sent")
+
+
+# As many as there are systems: a plan has some 15 MB, and scenarios come one after the other.
+_plan = lru_cache(maxsize=8)(_Plan)
 
 
 def hash_of(text: bytes) -> int:

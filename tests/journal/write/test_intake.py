@@ -10,7 +10,7 @@ from raceway import config
 from raceway.errors import DiskFullError, JournalError, RacewayError, ReadOnlyError
 from raceway.journal.state import State
 from raceway.journal.write.block import OpenBlock
-from raceway.journal.write.intake import Intake
+from raceway.journal.write.intake import MANY_ROWS, Intake
 from raceway.model.envelope import PUBLISH, Batch
 from tests.rigs.journal import Clock
 
@@ -271,3 +271,8 @@ def test_nobody_waits_for_company_that_is_mostly_there_or_when_told_to_flush() -
     held.publish(b"a")
     held.flush()
     assert held.sizes == [1]
+    held = Gathering(4)
+    held.succeed()
+    held.publish(b"a", MANY_ROWS)
+    held.flush(patient=True)
+    assert held.sizes == [MANY_ROWS], "worth a block of their own"

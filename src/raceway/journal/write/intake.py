@@ -151,7 +151,9 @@ class Intake(ABC):
         Clients with one message each in flight come back together, one after the other. The first of them would
         otherwise get a block for itself, and all others wait for its sync.
         """
-        if self.later is None or len(self._open.dones) >= self._company or self._company < COMPANY:
+        if self.later is None or self._company < COMPANY:
+            return False
+        if len(self._open.dones) >= self._company or self._open.messages >= MANY_ROWS:
             return False
         if self._gathering is not self._open:
             if 4 * len(self._open.dones) > self._company:  # most are not about to come, they are here
