@@ -111,6 +111,7 @@ def test_facts_are_attributes(error: RacewayError) -> None:
 def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {kind.code for kind in CLASSES if kind.retriable}
     assert retriable == {
+        "archive", "away",
         "limit", "timeout", "unavailable", "disk_full", "busy", "draining", "unreachable", "connection_lost",
         "not_connected", "no_answer",
     }  # fmt: skip

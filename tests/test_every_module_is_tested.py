@@ -28,6 +28,8 @@ ELSEWHERE = {
     "broker/subscriptions/test_table.py": "broker/subscriptions/settings model/intents/subscriptions",
     "config/test_reading.py": "config/sections wires/danube/settings wires/mb/settings",
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
+    "journal/archive/test_copying.py": "journal/archive/lease journal/archive/ledger",
+    "journal/archive/test_reader.py": "journal/archive/files journal/archive/segment",
     "net/client/test_schemas.py": "net/client/console",
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",

@@ -30,6 +30,8 @@ SLOW = (
     "tests/end_to_end/test_subscription_policies.py::test_policies_and_their_removal_outlast_a_restart",
     "tests/one_bus/test_danube_joins.py::test_a_replay_holds_over_a_restart_and_a_queue_can_be_replayed_too",
     "tests/one_bus/test_danube_joins.py::test_what_was_not_acknowledged_comes_again_after_the_plug_was_pulled",
+    "tests/end_to_end/test_archive.py",
+    "tests/journal/archive/test_restore.py",
     "tests/journal/write/test_seal.py::test_sealing_killed_at_random_moments",
     "tests/recovery/test_folder_watch.py",
     "tests/cli/test_messages.py::test_sub_goes_on_after_a_restart_of_the_bus",

@@ -50,11 +50,13 @@
         │   ├── DiskFullError         no space left; retried each second
         │   ├── BusyError             evicted, or too much is waiting
         │   ├── UnreachableError      no connection to an attached service
+        │   ├── ArchiveError          the archive of the journal cannot be reached
         │   └── DrainingError         the bus is stopping
         ├── JournalError            the files of the journal
         │   ├── LockedError           another process uses the data folder
         │   ├── FormatVersionError    written by a release that this one cannot read
         │   ├── TrimmedError          the position was removed by retention
+        │   ├── AwayError             rows that have to be brought back from the archive
         │   └── MissingRowsError      positions that no file has
         ├── UnsupportedError        the wire of a client does not have a method
         ├── PipelineError           tables, checkpoints, Spark or Java
@@ -510,6 +512,17 @@ class UnreachableError(UnavailableError, code="unreachable"):
         self.address = address
 
 
+class ArchiveError(UnavailableError, code="archive"):
+    """The archive of the journal at `url` cannot be read or written."""
+
+    sentence = "the archive {url}: {reason}"
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(reason)
+        self.args = (url, reason)
+        self.url = url
+
+
 class DrainingError(UnavailableError, code="draining"):
     """The bus is stopping and accepts no new work."""
 
@@ -551,6 +564,14 @@ class TrimmedError(FactsError, JournalError, code="trimmed"):
     def __str__(self) -> str:
         what = f"offset {self.wanted} of topic {self.topic!r}" if self.topic else f"position {self.wanted}"
         return f"{what} was removed by retention; the first one left is {self.first}"
+
+
+class AwayError(FactsError, JournalError, code="away", retriable=True):
+    """The rows of `segment` are in the archive, and this thread must not wait for them. `Journal.bring_back` does."""
+
+    sentence = "the rows of {segment} are in the archive and have to be brought back first"
+
+    segment: str
 
 
 class MissingRowsError(FactsError, JournalError, code="missing_rows"):

@@ -246,3 +246,14 @@ def test_a_secret_that_cannot_be_used_is_not_shown_either() -> None:
     with pytest.raises(ConfigError) as refused:
         load(flags={"security.token_secret": ["s3cret"]})
     assert "s3cret" not in str(refused.value)
+
+
+def test_an_archive_needs_sealed_segments_on_disk_and_no_keys_in_its_url() -> None:
+    assert load(flags={"journal.archive": "s3a://bucket/path"}).config.journal.archive == "s3a://bucket/path"
+    with pytest.raises(ConfigError, match=r"journal\.archive: needs a journal on disk"):
+        load(flags={"journal.archive": "/there", "journal.durability": "memory"})
+    with pytest.raises(ConfigError, match=r"journal\.archive: archives sealed segments"):
+        load(flags={"journal.archive": "/there", "journal.seal": False})
+    with pytest.raises(ConfigError, match=r"journal\.archive: must not contain keys") as caught:
+        load(flags={"journal.archive": "s3://key:s3cret@bucket"})
+    assert "s3cret" not in str(caught.value)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 import raceway.pipeline
 from raceway.journal.files import Files
 from raceway.journal.read.catalogue import segment_path
 from raceway.journal.write.mark import write_trimmed
+from raceway.pipeline.source import JournalSource
 from raceway.pipeline.spark import said_by_us
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import TOPICS, add, expected_positions, journal, seal
+from tests.pipeline.object_store import BUCKET, object_store
+from tests.rigs.archives import Place, archive_all, fill, opened
 from tests.rigs.ledger import Ledger, Publisher, Sink
 from tests.rigs.server import running_server, wait_until
 
@@ -217,6 +223,31 @@ def test_an_unknown_option_is_refused_in_every_way_to_ask(spark: SparkSession, t
         spark.sql(f"CREATE TEMPORARY VIEW wellread USING raceway OPTIONS (path '{path}', topics 'orders.+')")
         assert {row.topic for row in spark.sql("SELECT topic FROM wellread").collect()} == set(TOPICS[:2])
         spark.catalog.dropTempView("wellread")
+
+
+def test_the_archive_in_an_object_store_is_read_with_the_variables_of_aws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the driver and its workers do, in this process."""
+    with object_store() as storage:
+        place = Place(f"s3a://{BUCKET}/journal", storage)
+        rig = opened(tmp_path / "data", place)
+        fill(rig, 30)
+        archive_all(rig)
+        rig.close()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", storage.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", storage.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", storage.secret_key)
+        schema = StructType([StructField("sequence", LongType())])
+        reader = JournalSource({"path": place.url}).reader(schema)
+        assert storage.secret_key.encode() not in pickle.dumps(reader)
+        found: list[int] = []
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                assert isinstance(batch, pa.RecordBatch)
+                found += batch.column("sequence").to_pylist()
+        assert found == list(range(len(found)))
+        assert len(found) >= 20
 
 
 def test_registering_by_hand_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:

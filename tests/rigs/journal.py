@@ -63,8 +63,10 @@ class Clock:
 class Rig:
     """Opens, commits, closes, crashes and reopens a journal in one folder."""
 
-    def __init__(self, folder: Path, files: Files | None = None, **settings: Any) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, files: Files | None = None, storage: config.StorageSettings | None = None, **settings: Any
+    ) -> None:
+        self.folder, self.storage = folder, storage
         self.files = files
         self.settings = settings
         self.clock = Clock()
@@ -76,7 +78,7 @@ class Rig:
         settings = config.JournalSettings(folder=str(self.folder), **self.settings)
         if settings.durability == "memory":
             return MemoryJournal(settings, self._calls.put, self.clock)
-        return LocalJournal(settings, self._calls.put, self.clock, self.files)
+        return LocalJournal(settings, self._calls.put, self.clock, self.files, storage=self.storage)
 
     @property
     def local(self) -> LocalJournal:
@@ -146,6 +148,8 @@ def crash(journal: LocalJournal) -> None:
     journal._writer._active.close()
     journal._writer._mark.close()
     journal._upkeep.stop()
+    if journal._archiver is not None:
+        journal._archiver.stop()
     journal._catalogue.close()
     journal._lock.release()
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from raceway import config
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
@@ -17,7 +19,7 @@ from raceway.broker.security.security import Security
 from raceway.broker.steps import Step, Steps, Then, run_here
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
-from raceway.errors import DrainingError, NoRouteError
+from raceway.errors import AwayError, DrainingError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.buckets import Buckets
@@ -26,9 +28,13 @@ from raceway.model.intents.kinds import Done
 from raceway.model.topics import AUDIT_STREAM
 from raceway.net.runtime import Clock, Runtime
 
+log = structlog.get_logger("raceway.broker")
+
 R = TypeVar("R")
 IntentHandler = Callable[[Any, Any], Any]
 NO_SECURITY = config.SecuritySettings()
+# Pause before rows that could not be brought back from the archive are asked for again.
+AWAY_PAUSE_S = 1.0
 
 
 class Bus:
@@ -61,6 +67,8 @@ class Bus:
         self.draining = False
         # Runs work in another thread and passes on its result or exception; set by the process.
         self.offload: Callable[[Callable[[], Any], Then], None] = run_here
+        # Who waits for which segment of the archive, each once.
+        self._away: dict[str, dict[Callable[[], None], None]] = {}
         self._journal_owed = False
         self._lingering = False
 
@@ -101,6 +109,24 @@ class Bus:
     def aside(self, work: Callable[[], Any]) -> Step:
         """Return the step that waits for the result of work in another thread."""
         return partial(self.offload, work)
+
+    def bring_back(self, away: AwayError, then: Callable[[], None]) -> None:
+        """Copy archived rows to the local disk in another thread, then call `then`; if that fails, after a pause."""
+        if away.segment in self._away:
+            self._away[away.segment][then] = None
+            return
+        self._away[away.segment] = {then: None}
+        self.offload(partial(self.journal.bring_back, away.segment), partial(self._brought_back, away.segment))
+
+    def _brought_back(self, segment: str, found: Exception | None) -> None:
+        waiting = self._away.pop(segment)
+        if found is None:
+            for then in waiting:
+                then()
+            return
+        log.warning("archived rows not brought back", segment=segment, reason=str(found))
+        for then in waiting:
+            self.loop.call_later(AWAY_PAUSE_S, then)
 
     def commit(self, then: CommitDone) -> None:
         """Wait for the commit of everything so far: a step."""

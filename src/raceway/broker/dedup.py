@@ -18,7 +18,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.places import rows_of
 from raceway.broker.runs import RowSpan, without
 from raceway.broker.topics import Topic
-from raceway.errors import RacewayError, TrimmedError, UnavailableError
+from raceway.errors import AwayError, RacewayError, TrimmedError, UnavailableError
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch, decode_attributes
 
@@ -153,6 +153,8 @@ class Deduplication:
             found = rows_of(self._bus.journal.read_topic(name, offset, columns=_COLUMNS))
         except TrimmedError as error:
             return error.first
+        except AwayError:  # older than the window by far: retention keeps rows here for longer
+            return end
         for row in found:
             dedup_id = (row["attributes"] or {}).get(DEDUP_ID)
             if dedup_id and row["time_us"] >= oldest_us:

@@ -9,6 +9,7 @@ import typer
 
 from raceway import __version__
 from raceway.cli import bus, options, output
+from raceway.cli.archive import archive, restore
 from raceway.cli.bench import bench
 from raceway.cli.completion import answer_shells, completion
 from raceway.cli.configuration import show_config
@@ -51,6 +52,8 @@ app = options.Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+for command in (archive, restore):
+    journal_app.command()(command)
 of_wires = [load(name) for wire in WIRES for name in wire.commands]
 of_topics = [pub, sub, request, topics, trace, replay, lag]
 groups = [topic_app, subscription_app, peer_app, schema_app, rejected_app, journal_app, pipeline_app, context_app]

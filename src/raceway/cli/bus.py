@@ -247,12 +247,19 @@ def blocked_subscriptions(url: str, token: str = "", timeout_s: float = CONSOLE_
             )
 
 
+def maybe_storage(folder: Path) -> config.StorageSettings | None:
+    """Return the settings of the object store, if the journal in the folder has an archive."""
+    from raceway.journal.read.catalogue import ARCHIVE
+
+    return config.load(sections=wires.sections()).config.storage if (folder / ARCHIVE).is_dir() else None
+
+
 def open_journal(folder: Path) -> Reader:
     """Open the journal in the folder. Ends the command if there is none."""
     from raceway.journal.read.reader import Reader
 
     try:
-        return Reader(folder)
+        return Reader(folder, maybe_storage(folder))
     except FormatVersionError:
         raise
     except JournalError as error:

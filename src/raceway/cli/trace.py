@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-from raceway.cli import options, output
+from raceway.cli import bus, options, output
 from raceway.cli.moments import moment_us
 from raceway.model.text import printable
 
@@ -79,7 +79,7 @@ def maybe_in_files(
     from raceway.journal.query.traces import TraceSearch, maybe_trace
     from raceway.journal.read.reader import Reader
 
-    reader = Reader(folder)
+    reader = Reader(folder, bus.maybe_storage(folder))
     known = None if topic is None else (topic, next_offset(reader, topic))
     first, end = reader.first_position(), reader.committed() + 1
     with output.progress("searching", min(rows, 2 * (end - first))) as bar:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -280,6 +281,13 @@ def _check_together(config: Config, origins: Mapping[str, str], sections: Sectio
         refuse(key, "set both storage.access_key and storage.secret_key, or neither")
     if storage.endpoint and not storage.endpoint.startswith(("http://", "https://")):
         refuse("storage.endpoint", "must begin with http:// or https://")
+    journal = config.journal
+    if journal.archive and journal.durability == "memory":
+        refuse("journal.archive", "needs a journal on disk: journal.durability must not be memory")
+    if journal.archive and not journal.seal:
+        refuse("journal.archive", "archives sealed segments: journal.seal must be true")
+    if "@" in urlsplit(journal.archive).netloc:
+        refuse("journal.archive", "must not contain keys: set them in [storage], or in the AWS variables")
     for prefix, kind in sections.items():
         if fault := _above(config, prefix).of(kind).maybe_fault():
             refuse(f"{prefix}.{fault[0]}", fault[1])

@@ -12,13 +12,15 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
-    "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial", "FailureDefaults",
+    "ARCHIVE_TIMEOUT_S", "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial",
+    "FailureDefaults",
     "GrpcWire", "HistorySettings", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port",
     "Positive", "Retention", "SchemaSettings", "Section", "SecuritySettings", "SqlSettings", "StorageSettings",
     "Subscriptions", "Telemetry", "TopicLimits",
 ]  # fmt: skip
 
 KIB, MIB = 1024, 1024 * 1024
+ARCHIVE_TIMEOUT_S = 10.0
 # Ports from `listen.port_base` on that are a bus's own.
 PORTS_IN_A_ROW = 10
 
@@ -105,6 +107,15 @@ class JournalSettings(Section, frozen=True):
     a twentieth of the disk is reserved."""
     memory_bytes: Positive = 256 * MIB
     """With durability `memory`: bytes of messages kept in memory."""
+    archive: str = ""
+    """Copy sealed segments to this folder or URL (`s3://bucket/path`; server and keys in `[storage]`). Retention then
+    removes only what is there, and readers go on there."""
+    archive_timeout_s: Interval = ARCHIVE_TIMEOUT_S
+    """Longest wait for a connection to the archive, or for its answer."""
+    archive_retry_s: Interval = 10.0
+    """Interval of attempts while the archive cannot be reached."""
+    archive_cache_bytes: Positive = 1024 * MIB
+    """Segments brought back from the archive for subscriptions and queues that are far behind: bytes on disk."""
     retention: Retention = Retention()
 
 
@@ -461,8 +472,8 @@ class SqlSettings(Section, frozen=True):
 
 
 class StorageSettings(Section, frozen=True):
-    """The object store of `pipeline.tables`, if that is an s3:// URL. Said once, for Spark and for every reader of the
-    tables; what is empty here comes from the usual AWS variables or the machine's role."""
+    """The object store of `pipeline.tables` and of `journal.archive`, where these are s3:// URLs. Said once, for Spark,
+    for the bus and for every reader; what is empty here comes from the usual AWS variables or the machine's role."""
 
     endpoint: str = ""
     """URL of the server, for example http://10.0.0.9:9000; empty: AWS (`AWS_ENDPOINT_URL`)."""

@@ -4,6 +4,7 @@ Read in this order:
   contract    what a journal promises to the bus
   local       the journal on files; memory: the same without files
   write/      blocks to the active segment, sealing to Parquet, retention
+  archive/    sealed segments elsewhere, and a bus restored from there
   read/       the catalogue of segments, and reading rows by position or topic
   integrity/  checksums, recovery at start, repair, verify
   query/      search, traces, flows, rows for people
@@ -27,11 +28,16 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-def open_journal(settings: config.JournalSettings, post: Post, clock: Callable[[], int] = wall_clock_us) -> Journal:
+def open_journal(
+    settings: config.JournalSettings,
+    post: Post,
+    clock: Callable[[], int] = wall_clock_us,
+    storage: config.StorageSettings | None = None,
+) -> Journal:
     """Open the journal that the settings describe; the calling thread becomes its owner.
 
-    `post` hands a call from another thread to the owner. Raises LockedError if another process holds the folder,
-    FormatVersionError if a newer release wrote it.
+    `post` hands a call from another thread to the owner; `storage` leads to an archive in an object store. Raises
+    LockedError if another process holds the folder, FormatVersionError if a newer release wrote it.
     """
     # Imported on use: a client that only reads must not load the engines.
     if settings.durability == "memory":
@@ -40,4 +46,4 @@ def open_journal(settings: config.JournalSettings, post: Post, clock: Callable[[
         return MemoryJournal(settings, post, clock)
     from raceway.journal.local import LocalJournal
 
-    return LocalJournal(settings, post, clock)
+    return LocalJournal(settings, post, clock, storage=storage)

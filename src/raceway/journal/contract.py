@@ -3,8 +3,9 @@
 `LocalJournal` (files) and `MemoryJournal` implement `Journal`. Positions are opaque to callers: a row has a `sequence`,
 rows are read in that order, and nothing else may be computed from it.
 
-Threads: one *owner* thread (the event loop's) calls everything except `read`, `read_topic` and `health`, which any
-thread may call. The journal calls back (`done`, `after_commit`, `pressure`) on the owner thread only.
+Threads: one *owner* thread (the event loop's) calls everything except `read`, `read_topic`, `bring_back` and `health`,
+which any thread may call. On the owner thread reads of archived rows raise AwayError. The journal calls back (`done`,
+`after_commit`, `pressure`) on the owner thread only.
 
 `Segment` is the reading side of one file of rows: blocks as written, or Parquet when sealed.
 """
@@ -56,6 +57,23 @@ class Damage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str = ""
 
 
+class ArchiveHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Status of the archive: segments in it and the first position there (-1: none yet), sealed segments that wait.
+
+    `error` is what failed last, for `failing_s` seconds; empty if nothing did. `reserved` is the first position that a
+    bus restored from it would give out.
+    """
+
+    url: str
+    segments: int
+    first_position: int
+    waiting_segments: int
+    waiting_bytes: int
+    failing_s: float
+    reserved: int
+    error: str
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Status of the journal. All counters start at 0 when the journal is opened.
 
@@ -86,6 +104,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     bytes_cut: int = 0
     moved_cursors: int = 0
     damage: tuple[Damage, ...] = ()
+    archive: ArchiveHealth | None = None
 
 
 class SegmentExtent(Protocol):
@@ -214,6 +233,12 @@ class Journal(SearchedRows, Protocol):
 
     def topics(self) -> Iterable[str]: ...
     def health(self) -> Health: ...
+    def bring_back(self, segment: str) -> None:
+        """Copy a segment from the archive to the local disk, so that the owner can read it. In any thread.
+
+        Raises ArchiveError.
+        """
+
     def upkeep(self) -> None:
         """Seal closed segments and apply retention. The owner calls it every `upkeep_s`."""
 

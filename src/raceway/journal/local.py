@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raceway import config
 from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
-from raceway.journal.contract import Damage, Health, Post
+from raceway.journal.contract import Damage, Health, Post, Segment
 from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.recovery import recover
@@ -29,10 +31,13 @@ from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import OpenBlock
 from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import Mark
-from raceway.journal.write.staging import remove_unfinished
+from raceway.journal.write.staging import check_restored, remove_unfinished
 from raceway.journal.write.upkeep import MOVED, Upkeep
 from raceway.journal.write.watch import Watch
 from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
+
+if TYPE_CHECKING:
+    from raceway.journal.archive.copying import Archiver
 
 
 class LocalJournal(Intake, JournalReading):
@@ -47,9 +52,11 @@ class LocalJournal(Intake, JournalReading):
         clock: Callable[[], int],
         files: Files | None = None,
         machine: Machine | None = None,
+        storage: config.StorageSettings | None = None,
     ) -> None:
         self._folder, self._files, self._post = Path(settings.folder), files or Files(), post
-        self._machine = machine or Machine()
+        self._machine, self._storage = machine or Machine(), storage
+        self._archiver: Archiver | None = None
         self._damage = DamageLog(_log_damage)
         self._outcomes: queue.SimpleQueue[Outcome] = self._machine.queue()
         self._snapshot_due = False
@@ -58,6 +65,7 @@ class LocalJournal(Intake, JournalReading):
         self._lock = FolderLock(self._folder, self._files)
         try:
             # Before recovery, which would otherwise meet side files without rows.
+            check_restored(self._folder, self._files)
             remove_unfinished(self._folder, self._files)
             self._start(settings, clock)
         except BaseException:
@@ -69,12 +77,14 @@ class LocalJournal(Intake, JournalReading):
         found = recover(self._folder, self._files, self._damage)
         super().__init__(settings, found.state, found.next_sequence, clock)
         self._source, marker = found.identity.source, found.identity.marker_bytes
+        self._archiver = self._maybe_archiver(settings, clock)
         self._catalogue = FolderCatalogue(
             self._folder,
             self._damage,
             self._files,
             lambda path, _newest: BlockSegment(path, marker, self._damage, self._files, may_write=True),
             may_write=True,
+            archived=self._archived_segments(),
         )
         active = ActiveSegment(settings, self._folder, self._files, marker, self._damage, self._catalogue, found.index)
         active.sync()  # blocks found after the mark count from now on, so they must be durable before they are marked
@@ -90,8 +100,33 @@ class LocalJournal(Intake, JournalReading):
             settings, self._files, marker, active, mark, self._watch, found.next_sequence - 1, self._deliver, clock,
             self._machine,
         )  # fmt: skip
-        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, self._damage, clock, self._machine)
+        self._upkeep = Upkeep(
+            settings, self._folder, self._files, self._catalogue, self._damage, clock, self._machine, self._archiver
+        )
         self._writer.start()
+        if self._archiver is not None:
+            self._archiver.start()
+
+    def _maybe_archiver(self, settings: config.JournalSettings, clock: Callable[[], int]) -> Archiver | None:
+        """Return the thread that fills the archive, not started yet; None if there is no archive."""
+        if not settings.archive:
+            return None
+        # Imported on use: most journals have no archive.
+        from raceway.journal.archive.copying import Archiver
+
+        return Archiver(
+            settings, self._storage, self._source, self._files, self._damage, lambda: self._writer.committed, clock,
+            self._machine,
+        )  # fmt: skip
+
+    def _archived_segments(self) -> Callable[[], Iterable[Segment]]:
+        """Return what lists the segments of the archive; none if there is no archive."""
+        if self._archiver is None:
+            return tuple
+        from raceway.journal.archive.segment import ArchivedSegments
+
+        owner, archiver = threading.get_ident(), self._archiver
+        return ArchivedSegments(archiver.ledger, archiver.store, self._damage, owner).segments
 
     @property
     def committed(self) -> int:
@@ -107,18 +142,24 @@ class LocalJournal(Intake, JournalReading):
         except OSError as error:
             log().error("journal upkeep failed", reason=str(error))
 
+    def bring_back(self, segment: str) -> None:
+        """See `Journal.bring_back`."""
+        if self._archiver is not None:
+            self._archiver.ledger.bring_back(self._archiver.store, segment, self._settings.archive_cache_bytes)
+
     def health(self) -> Health:
         """Return status and counters. Counters of other threads are read without a lock: each is one integer."""
         writer, damage, watch = self._writer, self._damage, self._watch
-        full = watch.maybe_warning()
+        archive = self._archiver
+        told = (watch.maybe_warning(), archive and archive.maybe_warning())
         return Health(
             status=self._status,
             reason=self._refusal.reason if self._refusal else "",
-            warnings=(*damage.warnings(), *([full] if full else ())),
+            warnings=(*damage.warnings(), *(warning for warning in told if warning)),
             durability=self._settings.durability,
             committed=writer.committed,
             first_position=self.first_position(),
-            segments=len(self._catalogue.listing.segments),
+            segments=len(self._catalogue.local()),
             bytes=self._catalogue.size,
             free_bytes=watch.free_bytes,
             disk_bytes=watch.disk_bytes,
@@ -135,6 +176,7 @@ class LocalJournal(Intake, JournalReading):
             bytes_cut=damage.totals["cut"],
             moved_cursors=len(self.state.section(MOVED)),
             damage=tuple(damage.reports),
+            archive=None if archive is None else archive.health(),
         )
 
     def close(self) -> None:
@@ -153,6 +195,8 @@ class LocalJournal(Intake, JournalReading):
         # The child first: it must not put a sealed file in place after the lock is released.
         self._upkeep.stop()
         self._writer.stop()
+        if self._archiver is not None:
+            self._archiver.stop()
         self._refuse("closed", "the journal is closed")
         self._catalogue.close()
         self._lock.release()

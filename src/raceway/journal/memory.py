@@ -71,6 +71,9 @@ class MemoryJournal(Intake, JournalReading):
     def upkeep(self) -> None:
         """No-op: excess pieces are dropped with each commit."""
 
+    def bring_back(self, segment: str) -> None:
+        """Do nothing: a journal in memory has no archive."""
+
     def health(self) -> Health:
         """Return status and counters."""
         segments = self._catalogue.listing.segments

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raceway.errors import ConfigError
-from raceway.journal.read.reader import Reader
+from raceway.journal.archive.reader import AnyReader
 from raceway.pipeline.scan import Selection, first_at
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class SourceOptions:
     def folder(self) -> Path:
         return Path(self.path)
 
-    def first(self, reader: Reader) -> int:
+    def first(self, reader: AnyReader) -> int:
         """The first position to read."""
         if self.starting_us is not None:
             return first_at(reader, self.starting_us)
@@ -56,7 +56,7 @@ class SourceOptions:
             return reader.first_position()
         return reader.committed() + 1 if self.starting_position == LATEST else int(self.starting_position)
 
-    def end(self, reader: Reader) -> int:
+    def end(self, reader: AnyReader) -> int:
         """The first position that a batch does not read."""
         end = reader.committed() + 1
         if self.ending_us is not None:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from raceway.config import MIB
 from raceway.errors import MissingRowsError
+from raceway.journal.archive.reader import AnyReader
 from raceway.journal.contract import Damage
 from raceway.journal.query.search import position_at
-from raceway.journal.read.reader import Reader
 from raceway.journal.read.rows import grouped, of_topics
 from raceway.wires.captures.columns import as_bronze, journal_columns
 
@@ -99,7 +99,7 @@ class Selection:
 
 
 def read_span(
-    reader: Reader, span: PositionSpan, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
+    reader: AnyReader, span: PositionSpan, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read the selected rows of a range, with these columns of bronze, in batches of a suitable size.
 
@@ -114,7 +114,7 @@ def read_span(
         raise missing(reader, found)
 
 
-def missing(reader: Reader, gaps: Sequence[Gap]) -> MissingRowsError:
+def missing(reader: AnyReader, gaps: Sequence[Gap]) -> MissingRowsError:
     """The error for missing positions, with the reason that the journal knows."""
     first, last = gaps[0][0], gaps[-1][1]
     known = [_reason(d) for d in reader.damage if d.last >= first and d.first <= last and d.reason]
@@ -159,13 +159,13 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterato
         yield from group if len(group) == 1 else pa.Table.from_batches(group).combine_chunks().to_batches()
 
 
-def first_at(reader: Reader, time_us: int) -> int:
+def first_at(reader: AnyReader, time_us: int) -> int:
     """The first position whose `time_us` is not earlier than this; the position after the last one if there is none."""
     reader.follow()
     return position_at(reader.read, reader.first_position(), reader.committed() + 1, time_us)
 
 
-def within_bytes(reader: Reader, span: PositionSpan, limit: int) -> int:
+def within_bytes(reader: AnyReader, span: PositionSpan, limit: int) -> int:
     """The position to stop at so that about `limit` bytes of files are read, and at least one row."""
     reader.follow()
     left = float(limit)

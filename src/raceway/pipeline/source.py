@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
-from raceway.journal.read.reader import Reader
+from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.pipeline.options import SourceOptions, parse
 from raceway.pipeline.scan import Gap, PositionSpan, Selection, first_at, missing, read_span, within_bytes
 from raceway.pipeline.staged import STAGED, write_staged
@@ -108,13 +108,13 @@ class JournalReader(DataSourceReader):
         self.at_least, self.below = 0, sys.maxsize  # positions that remain after filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        reader = Reader(self.options.folder)
+        reader = open_reader(self.options.path)
         span = PositionSpan(self.options.first(reader), self.options.end(reader))
         _check_first(reader, span, self.options)
         narrowed = self._narrowed(reader, span)
         return [Range(piece, self.selection) for piece in _pieces(narrowed, self.options)]
 
-    def _narrowed(self, reader: Reader, span: PositionSpan) -> PositionSpan:
+    def _narrowed(self, reader: AnyReader, span: PositionSpan) -> PositionSpan:
         start, stop = max(span.start, self.at_least, reader.first_position()), min(span.stop, self.below)
         if self.selection.from_us is not None:
             start = max(start, first_at(reader, self.selection.from_us))
@@ -171,8 +171,8 @@ class JournalFollower(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
         return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
     @cached_property
-    def _reader(self) -> Reader:
-        return Reader(self.options.folder)
+    def _reader(self) -> AnyReader:
+        return open_reader(self.options.path)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"0": self.options.first(self._reader)}
@@ -221,7 +221,7 @@ class JournalFollower(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
         return _read(partition, self.options, self.columns)
 
 
-def _check_first(reader: Reader, span: PositionSpan, options: SourceOptions) -> None:
+def _check_first(reader: AnyReader, span: PositionSpan, options: SourceOptions) -> None:
     if span and span.start < reader.first_position() and options.fail_on_data_loss:
         raise _explained(TrimmedError(span.start, reader.first_position()))
 
@@ -237,7 +237,7 @@ def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
 
 
 def _read(partition: Range, options: SourceOptions, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    reader = Reader(options.folder)
+    reader = open_reader(options.path)
     gaps: list[Gap] = [] if partition.lost_from is None else [(partition.lost_from, partition.span.start - 1)]
     try:
         rows = read_span(reader, partition.span, columns or BRONZE.names, partition.selection, gaps)
@@ -258,6 +258,6 @@ def _read(partition: Range, options: SourceOptions, columns: list[str] | None) -
         reader.close()
 
 
-def _check_whole(reader: Reader, gaps: list[Gap], options: SourceOptions) -> None:
+def _check_whole(reader: AnyReader, gaps: list[Gap], options: SourceOptions) -> None:
     if gaps and options.fail_on_data_loss:
         raise _explained(missing(reader, gaps))

@@ -91,7 +91,7 @@ class _Embedded:
 
     async def _serve(self) -> None:
         settings, loop = self._settings, self._loop
-        journal = open_journal(settings.journal, post=loop.call_soon_threadsafe)
+        journal = open_journal(settings.journal, loop.call_soon_threadsafe, storage=settings.storage)
         try:
             bus = local_bus(settings, journal, loop)
             doors = Doors(bus, settings, loop)

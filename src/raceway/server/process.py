@@ -80,7 +80,7 @@ async def _run(
             host=settings.listen.host,
             meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
         )
-    journal = open_journal(settings.journal, post=loop.call_soon_threadsafe)
+    journal = open_journal(settings.journal, loop.call_soon_threadsafe, storage=settings.storage)
     with Lifeline(settings.broker.drain_s + STOP_S) as lifeline:
         try:
             await serve(settings, journal, stop, lifeline)
@@ -164,7 +164,7 @@ class Console:
         hosts = (*listen.hosts, listen.host)
         app = build_app(
             door, hosts, settings.security.admin_token, more, listen, ports(listen), data, settings.history,
-            settings.sql,
+            settings.sql, settings.storage,
         )  # fmt: skip
         self.live, self.recorder = app.state.live, app.state.recorder
         self._parts = (app.state.streams, app.state.live, app.state.recorder, app.state.desk)

@@ -60,17 +60,20 @@ def build_app(
     data: Path | None = None,
     history: config.HistorySettings = USUAL.history,
     sql: config.SqlSettings = USUAL.sql,
+    storage: config.StorageSettings | None = None,
 ) -> Starlette:
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
     what is private. `more` are the routes of wires. `doors` are all listening ports, for the
-    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+    AsyncAPI document. `data` is the folder of the journal and of the pipeline, `storage` leads to the journal's
+    archive.
 
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, `app.state.recorder.record` every
     `history.interval_s`, and finally `close` of `streams`, `live`, `recorder` and `desk`.
     """
-    streams, live, desk = EventStreams(door, listen.http), Live(door, listen.http.live_ms), QueryPool(door.view, data)
+    streams, live = EventStreams(door, listen.http), Live(door, listen.http.live_ms)
+    desk = QueryPool(door.view, data, storage)
     recorder = Recorder(door, history, data)
     routes: list[WebRoute] = []
     site = Site(door, desk, live, recorder.store, streams, listen, sql, admin_token, data, doors or {}, more, routes)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from raceway import config
 from raceway.broker.view import View
 from raceway.errors import BusyError
 from raceway.journal.contract import SearchedRows
@@ -34,9 +35,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class QueryPool:
-    """Runs queries, a few at a time. `data` is the folder of the journal, unused if that is in memory."""
+    """Runs queries, a few at a time. `data` is the folder of the journal, unused if that is in memory, `storage` leads
+    to its archive."""
 
-    def __init__(self, view: View, data: Path | None) -> None:
+    def __init__(self, view: View, data: Path | None, storage: config.StorageSettings | None = None) -> None:
+        self._storage = storage
         self._rows = view.rows
         self._folder = None if data is None or view.health.now().journal.durability == "memory" else data
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="raceway-console")
@@ -72,7 +75,8 @@ class QueryPool:
     def _reader(self) -> ProcessPoolExecutor:
         if self._process is None:
             context = multiprocessing.get_context("spawn")
-            self._process = ProcessPoolExecutor(1, mp_context=context, initializer=_settle, initargs=(os.getpid(),))
+            given = (os.getpid(), self._storage)
+            self._process = ProcessPoolExecutor(1, mp_context=context, initializer=_settle, initargs=given)
         return self._process
 
     async def _submit(self, where: Executor, work: Callable[[], T]) -> T:
@@ -92,7 +96,7 @@ class _Files:
     """A journal read from its folder. `committed` does not change during one query."""
 
     def __init__(self, folder: Path) -> None:
-        self._reader = reader = Reader(folder)
+        self._reader = reader = Reader(folder, _storage)
         self.first_position, self.read, self.read_topic = reader.first_position, reader.read, reader.read_topic
         self.committed = -1
 
@@ -102,10 +106,13 @@ class _Files:
 
 
 _opened: dict[Path, _Files] = {}
+_storage: config.StorageSettings | None = None
 
 
-def _settle(parent: int) -> None:
+def _settle(parent: int, storage: config.StorageSettings | None) -> None:
     """Set a low priority, ignore Ctrl-C, and make the process end with its parent."""
+    global _storage  # of a process that has this one purpose
+    _storage = storage
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):  # not on Linux

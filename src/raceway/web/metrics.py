@@ -11,6 +11,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import generate_latest
 
 from raceway.broker.view import View
+from raceway.journal.contract import ArchiveHealth
 from raceway.web.routing import Routes
 
 Labelled = TypeVar("Labelled", CounterMetricFamily, GaugeMetricFamily)
@@ -133,6 +134,18 @@ class BusCollector:
         for name, value in msgspec.structs.asdict(bus.journal).items():
             if isinstance(value, int) and name != "committed":
                 yield _health_gauge(name, value)
+        yield from self._archive(bus.journal.archive)
+
+    def _archive(self, archive: ArchiveHealth | None) -> Iterable[Metric]:
+        """Yield what the archive is doing; all of it is 0 without one."""
+        facts = {
+            "segments": ("Segments of the journal in its archive.", archive and archive.segments),
+            "waiting_segments": ("Sealed segments that wait for the archive.", archive and archive.waiting_segments),
+            "waiting_bytes": ("Bytes that wait for the archive.", archive and archive.waiting_bytes),
+            "failing_seconds": ("How long the archive has been failing.", archive and archive.failing_s),
+        }
+        for name, (text, value) in facts.items():
+            yield _gauge(f"journal_archive_{name}", text, value or 0)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -216,14 +216,15 @@ class QueueCalls:
         yield self._bus.commit
         return Done(not existed)
 
-    def _peek(self, peer: Peer, call: PeekQueue) -> QueuePeek:
+    def _peek(self, peer: Peer, call: PeekQueue) -> Steps[QueuePeek]:
         """Return messages, oldest first, including those handed out and not taken."""
         self._queues.find(call.name, call.token)
         queue, journal = self._queues.ordinary(call.name), self._bus.journal
         name = queue.topic.name
         begin = max(queue.cursor, journal.offsets(name)[0])
-        found = journal.read_topic(name, begin, max(call.limit, 1), call.max_bytes, call.columns)
-        return QueuePeek(queue.backlog, rows_of(found)[: call.limit])
+        limits = max(call.limit, 1), call.max_bytes, call.columns
+        rows: list[dict[str, Any]] = yield self._bus.aside(lambda: rows_of(journal.read_topic(name, begin, *limits)))
+        return QueuePeek(queue.backlog, rows[: call.limit])
 
     def _purge(self, peer: Peer, call: PurgeQueue) -> int:
         self._queues.find(call.name, call.token)

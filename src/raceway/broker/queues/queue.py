@@ -25,7 +25,7 @@ import pyarrow as pa
 from raceway.broker.peers import Pending, Responder
 from raceway.broker.queues.consumer import Entry, QueueConsumer
 from raceway.broker.topics import Topic
-from raceway.errors import TrimmedError
+from raceway.errors import AwayError, TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import NUMBER_COLUMNS, PUBLISH, TEXT_COLUMNS, Batch, Hop, encode_attributes, encode_hops
 from raceway.model.intents.peers import SubscriptionKind
@@ -76,7 +76,7 @@ class Queue:
 
     `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores the cursor and
     calls `pump` at the end of the turn. `gone` is called with the range of lost rows, `linked` before a row is handed
-    out that is a request or belongs to a chain.
+    out that is a request or belongs to a chain, `bring_back` for rows that are in the archive.
     """
 
     reads_source: ClassVar[bool] = False
@@ -91,6 +91,7 @@ class Queue:
         moved: Callable[[Queue], None],
         gone: Callable[[Queue, int, int], None],
         linked: Callable[[QueueConsumer, Entry], None],
+        bring_back: Callable[[AwayError, Callable[[], None]], None],
     ) -> None:
         self.id = random_id().decode()
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
@@ -101,6 +102,7 @@ class Queue:
         self._moved = moved
         self._gone = gone
         self._linked = linked
+        self._bring_back = bring_back
         # In order of offsets, returned rows included.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
@@ -267,7 +269,11 @@ class Queue:
         """Read from the journal if needed. Return whether a row is waiting."""
         reads = 0
         while not self._waiting and self._next < self._end and reads < READS_AT_ONCE:
-            self._read_back()
+            try:
+                self._read_back()
+            except AwayError as away:
+                self._bring_back(away, self.pump)
+                break
             reads += 1
         if reads:
             self._moved(self)

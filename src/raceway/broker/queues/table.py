@@ -96,9 +96,11 @@ class QueueTable:
             self._temporary.setdefault(peer, []).append(_called(topic))
         else:
             self._bus.journal.check_writable()
+            # Before anything is stored: rows of long ago may be in the archive.
+            cursor = None if record.is_pubsub else find_offset(self._bus.journal, topic.name, start)
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
-            if not record.is_pubsub:  # in the same commit: later rows of this turn belong to the queue
-                self._keep_cursor(topic.name, find_offset(self._bus.journal, topic.name, start))
+            if cursor is not None:  # in the same commit: later rows of this turn belong to the queue
+                self._keep_cursor(topic.name, cursor)
         self._join(topic, record)
 
     def find(self, name: str, token: str | None) -> QueueRecord:
@@ -176,7 +178,7 @@ class QueueTable:
         kept = self._maybe_kept_cursor(topic.name)
         queue = Queue(
             topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap,
-            lambda consumer, entry: self.linked(consumer, entry),
+            lambda consumer, entry: self.linked(consumer, entry), self._bus.bring_back,
         )  # fmt: skip
         self._queues[name] = self._by_topic[topic] = queue
         self._bus.readers.add(topic, queue)

@@ -38,7 +38,7 @@ from raceway.broker.subscriptions.subscription import (
     TopicFeed,
 )
 from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
-from raceway.errors import RacewayError
+from raceway.errors import AwayError, RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import SubscriptionStatus
@@ -168,12 +168,16 @@ class DurableSubscription(Subscription):
             if looked_at >= ROWS_AT_ONCE:
                 self._host.pump_later(self)
                 return
-            piece = self._host.recent.find(self.topic, self._next)
-            if piece is None:
-                following = self._host.recent.first_from(self.topic, self._next + 1, self.feed.end)
-                self._step_to(following)
-                looked_at += ROWS_OF_A_SEARCH
-                continue
+            try:
+                piece = self._host.recent.find(self.topic, self._next)
+                if piece is None:
+                    following = self._host.recent.first_from(self.topic, self._next + 1, self.feed.end)
+                    self._step_to(following)
+                    looked_at += ROWS_OF_A_SEARCH
+                    continue
+            except AwayError as away:
+                self._host.bring_back(away, self.pump)
+                return
             before = self._next
             self._take_piece(piece, ROWS_AT_ONCE)
             looked_at += self._next - before
@@ -277,7 +281,12 @@ class DurableSubscription(Subscription):
             consumer = self.maybe_choose(held, rooms)
             if consumer is None:
                 continue
-            piece = self._piece_with(piece, held.offset)
+            try:
+                piece = self._piece_with(piece, held.offset)
+            except AwayError as away:
+                later.append(held.offset)
+                self._host.bring_back(away, self.pump)
+                break
             if piece is None:
                 self._host.counts["bus.subscription_skipped"] += 1
                 self.finish(held)
@@ -420,7 +429,12 @@ class DurableSubscription(Subscription):
             )  # fmt: skip
 
     def _copy_away(self, held: Held) -> None:
-        piece, target = self._host.recent.find(self.topic, held.offset), self.policy.dead_letter_topic
+        target = self.policy.dead_letter_topic
+        try:
+            piece = self._host.recent.find(self.topic, held.offset)
+        except AwayError as away:
+            self._host.bring_back(away, partial(self._copy_away_later, held))
+            return
         if piece is None:
             self.finish(held)
             return
@@ -431,6 +445,11 @@ class DurableSubscription(Subscription):
         self._host.letters.dead_letter(
             self.topic, self.name, target, piece.batch, held.offset - piece.first, facts, partial(self._copied, held)
         )
+
+    def _copy_away_later(self, held: Held) -> None:
+        """Copy a message whose row had to be brought back, unless it was moved past meanwhile."""
+        if held.state is COPYING and self._held.get(held.offset) is held:
+            self._copy_away(held)
 
     def _copied(self, held: Held, error: RacewayError | None) -> None:
         """Finish the message after its dead letter was committed; retry if it could not be stored."""

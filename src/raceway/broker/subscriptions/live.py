@@ -23,6 +23,7 @@ from raceway.broker.subscriptions.subscription import (
     SubscriptionRecord,
     TopicFeed,
 )
+from raceway.errors import AwayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus
 
@@ -112,9 +113,13 @@ class LiveSubscription(Subscription):
         rooms = self.rooms()
         if not rooms:
             return
-        if self._next is not None:
-            self._pump_next(self._next, rooms)
-        more = self._pump_offsets(rooms)
+        try:
+            if self._next is not None:
+                self._pump_next(self._next, rooms)
+            more = self._pump_offsets(rooms)
+        except AwayError as away:
+            self._host.bring_back(away, self.pump)
+            return
         if self._next is None and not self._offsets:
             self._caught_up()
         elif more or (self._next is not None and rooms):
@@ -138,9 +143,10 @@ class LiveSubscription(Subscription):
         for consumer, offsets in list(self._offsets.items()):
             piece: RowRange | None = None
             while offsets and consumer in rooms:
-                offset = offsets.popleft()
+                offset = offsets[0]
                 if piece is None or not piece.first <= offset < piece.stop:
-                    piece = self._host.recent.find(self.topic, offset)
+                    piece = self._maybe_here(offset, handout, before)
+                offsets.popleft()
                 if piece is None:
                     self._note_gap(1)
                 else:
@@ -150,6 +156,15 @@ class LiveSubscription(Subscription):
         handout.send()
         self._host.counts["bus.delivered"] += self.delivered - before
         return any(consumer in rooms for consumer in self._offsets)
+
+    def _maybe_here(self, offset: int, handout: Handout, before: int) -> RowRange | None:
+        """Return the piece with a row, if there is one. Raises AwayError; what was handed out goes out before."""
+        try:
+            return self._host.recent.find(self.topic, offset)
+        except AwayError:
+            handout.send()
+            self._host.counts["bus.delivered"] += self.delivered - before
+            raise
 
     def _note_gap(self, rows: int) -> None:
         self._host.counts["bus.gaps"] += 1

@@ -116,6 +116,7 @@ class SubscriptionHost:
         self.counts = bus.meter.counts
         self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
+        self.bring_back = bus.bring_back
         # Calls `tick` of a subscription at a time, in milliseconds.
         self.wake = self._alarms.set
         self._kept: dict[Subscription, SubscriptionRecord] = {}

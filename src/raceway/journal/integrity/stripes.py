@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raceway.errors import FormatVersionError, JournalError
-from raceway.journal.files import Files, read_all, write_all
+from raceway.journal.files import Files, FileSource, read_all, write_all
 from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend, protect
 
 SUM_VERSION = 1
@@ -93,29 +93,28 @@ def _digests(stripe: bytes) -> bytes:
     return b"".join(blake2b(page, digest_size=_DIGEST_BYTES).digest() for page in pages)
 
 
-def measure(path: Path) -> Sums:
+def measure(path: Path, files: Files | None = None) -> Sums:
     """Compute the checksums of a Parquet file as it is. Raises JournalError if it does not end in a Parquet footer."""
     crcs: list[int] = []
     digests: list[bytes] = []
-    with path.open("rb") as file:
-        while stripe := file.read(STRIPE):
+    size = 0
+    with FileSource(files or Files(), path) as source:
+        while stripe := source.read(STRIPE, size):
             crcs.append(crc(stripe))
             digests.append(_digests(stripe))
-        size = file.tell()
-        footer = _read_footer(file, size)
+            size += len(stripe)
+        footer = _read_footer(source, path.name, size)
     return Sums(size, tuple(crcs), b"".join(digests), footer)
 
 
-def _read_footer(file: io.BufferedReader, size: int) -> bytes:
+def _read_footer(source: FileSource, name: str, size: int) -> bytes:
     """Return the end of the file from the beginning of the footer: metadata, its length, magic."""
     # A Parquet file ends in the footer's length (4 bytes, little-endian) and the magic PAR1.
-    file.seek(max(0, size - 8))
-    tail = file.read(8)
+    tail = source.read(8, max(0, size - 8))
     length = int.from_bytes(tail[:4], "little") + 8
     if tail[4:] != PARQUET_MAGIC or length > size - len(PARQUET_MAGIC):
-        raise JournalError(f"{file.name}: no Parquet footer at the end of the file")
-    file.seek(size - length)
-    return file.read(length)
+        raise JournalError(f"{name}: no Parquet footer at the end of the file")
+    return source.read(length, size - length)
 
 
 def encode_sums(sums: Sums) -> bytes:

@@ -105,7 +105,7 @@ def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None]
     be repaired while a bus runs on it.
     """
     begin = time.monotonic()
-    Reader(folder).close()  # raises before a lock file is created where there is no journal
+    Reader(folder, local=True).close()  # raises before a lock file is created where there is no journal
     # Checking alone needs no lock: it does not disturb a running bus.
     with FolderLock(folder) if repair else nullcontext():
         verdict = _Verification(folder, repair, advance).run()
@@ -124,7 +124,7 @@ class _Verification:
     def __init__(self, folder: Path, repair: bool, advance: Callable[[int], None]) -> None:
         self._folder, self._repair, self._advance = folder, repair, advance
         self._files = Files()
-        self._reader = Reader(folder)
+        self._reader = Reader(folder, local=True)
         self._marker = maybe_marker(self._files, folder) or bytes(MARKER_SIZE)  # without blocks none is needed
         self._verdict = Verdict(
             folder=str(folder), first_position=self._reader.first_position(), committed=self._reader.committed()

@@ -17,7 +17,7 @@ from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, maybe_read_file
 from raceway.journal.format import Batches
 from raceway.journal.identity import maybe_read_identity
-from raceway.journal.read.catalogue import BLOCKS, HELD
+from raceway.journal.read.catalogue import ARCHIVE, BLOCKS, HELD
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.rows import of_topic
 from raceway.journal.read.segment import BlockSegment
@@ -29,7 +29,7 @@ class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about one file of rows. `kind` is `active` for the segment being written."""
 
     file: str
-    kind: Literal["active", "blocks", "sealed", "held"]
+    kind: Literal["active", "blocks", "sealed", "held", "archived"]
     first: int
     last: int
     rows: int
@@ -104,9 +104,10 @@ def _segment_facts(segment: Segment) -> SegmentFacts:
     """Return the facts about a segment, from its index alone."""
     oldest_us, newest_us = segment.time_range_us
     if isinstance(segment, BlockSegment):
-        kind: Literal["active", "blocks", "sealed", "held"] = "active" if segment.is_growing else "blocks"
+        kind: Literal["active", "blocks", "sealed", "held", "archived"] = "active" if segment.is_growing else "blocks"
     else:
         kind = "held" if segment.path.name.startswith(HELD) else "sealed"
+        kind = "archived" if segment.path.parent.name == ARCHIVE else kind
     has_blocks = kind == "sealed" and segment.path.with_suffix(BLOCKS).exists()
     return SegmentFacts(
         file=segment.path.name, kind=kind, first=segment.first, last=segment.last, rows=segment.rows,

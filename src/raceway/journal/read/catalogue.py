@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,8 @@ from raceway.journal.write.mark import TRIMMED, maybe_read_position
 
 BLOCKS, PARQUET = ".blocks", ".parquet"
 SEGMENT, HELD = "segment-", "held-"
+# Folder within the data folder: what is known here of the archive.
+ARCHIVE = "archive"
 
 # A file that was listed and is not there was sealed or removed a moment ago: the folder is listed again, and not only
 # once, because retention may remove several in a row.
@@ -228,7 +230,7 @@ def _topics_of(segment: Segment) -> Mapping[str, tuple[int, int]]:
 
 
 class FolderCatalogue(Catalogue):
-    """Segments of a folder.
+    """Segments of a folder, and behind them those that `archived` returns.
 
     `open_blocks` opens a `.blocks` file for reading; it is told whether that is the newest segment. `active` is the
     segment being written, if this process writes it.
@@ -246,9 +248,10 @@ class FolderCatalogue(Catalogue):
         open_blocks: Callable[[Path, bool], BlockSegment],
         *,
         may_write: bool = False,
+        archived: Callable[[], Iterable[Segment]] = tuple,
     ) -> None:
         super().__init__(damage)
-        self._folder, self._files, self._may_write = folder, files, may_write
+        self._folder, self._files, self._may_write, self._archived = folder, files, may_write, archived
         self._open_blocks = open_blocks
         self._known: dict[Path, Segment] = {}
         self._sizes: dict[Path, int] = {}
@@ -266,17 +269,36 @@ class FolderCatalogue(Catalogue):
         paths = {first_of(path): path for path in self._paths(names, SEGMENT, BLOCKS)}
         # Parquet over blocks of the same name: a sealed file is complete as soon as it is visible.
         paths |= {first_of(path): path for path in self._paths(names, SEGMENT, PARQUET)}
-        firsts = sorted(paths)
-        segments = [self._segment(paths[first], first == firsts[-1]) for first in firsts]
+        # The archive also stands in for a file of the folder that was lost.
+        archived = {segment.first: segment for segment in self._archived()}
+        newest = max(paths, default=-1)
+        segments = [
+            self._segment(paths[first], first == newest) if first in paths else archived[first]
+            for first in sorted({*archived, *paths})
+        ]
         held = [self._segment(path, False) for path in sorted(self._paths(names, HELD, PARQUET))]
+        if archived:  # what the archive has need not be held: rows are read in the order of their offsets
+            held = [segment for segment in held if segment.first < segments[0].first]
         self._known = {segment.path: segment for segment in (*segments, *held)}
         # Sizes are remembered, because asking thousands of files for each health check would take long.
-        self._sizes = {path: self._size(segment) for path, segment in self._known.items() if segment is not self.active}
+        self._sizes = {
+            path: self._size(segment)
+            for path, segment in self._known.items()
+            if segment is not self.active and self.is_local(segment)
+        }
         self.show(segments, held, maybe_read_position(self._files, self._folder / TRIMMED))
+
+    def is_local(self, segment: Segment) -> bool:
+        """Return whether a segment lies in the folder, not in the archive."""
+        return segment.path.parent == self._folder
+
+    def local(self) -> list[Segment]:
+        """Return the segments of the folder, oldest first."""
+        return [segment for segment in self.listing.segments if self.is_local(segment)]
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Bytes of all segments of the folder."""
         return sum(self._sizes.values()) + (self.active.size if self.active else 0)
 
     def _size(self, segment: Segment) -> int:

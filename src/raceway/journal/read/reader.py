@@ -6,9 +6,10 @@ writer; the folder is listed again if files were sealed or removed in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from raceway import config
 from raceway.errors import JournalError
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, FileSource
@@ -16,20 +17,29 @@ from raceway.journal.format import MARKER_SIZE
 from raceway.journal.identity import maybe_marker
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_holes
-from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import ARCHIVE, SEGMENT, FolderCatalogue
 from raceway.journal.read.reading import CatalogueReading
 from raceway.journal.read.segment import BlockSegment, resumable_index
 from raceway.journal.write.mark import maybe_read_mark
 
 
 class Reader(CatalogueReading):
-    """Committed rows of the journal in `folder`. Raises JournalError if there is no journal."""
+    """Committed rows of the journal in `folder`, and of its archive. Raises JournalError if there is no journal.
 
-    def __init__(self, folder: str | Path) -> None:
+    `storage` has the keys of the archive's object store, unless the AWS variables do. With `local` only rows of the
+    folder are read.
+    """
+
+    _catalogue: FolderCatalogue
+
+    def __init__(
+        self, folder: str | Path, storage: config.StorageSettings | None = None, *, local: bool = False
+    ) -> None:
         self._folder, self._files = Path(folder), Files()
         self._log = DamageLog()
         self._marker = self._find_marker()
-        self._catalogue = FolderCatalogue(self._folder, self._log, self._files, self._open_blocks)
+        archived = tuple if local else self._archived_segments(storage)
+        self._catalogue = FolderCatalogue(self._folder, self._log, self._files, self._open_blocks, archived=archived)
         self._catalogue.refresh()
 
     def committed(self) -> int:
@@ -67,10 +77,14 @@ class Reader(CatalogueReading):
     def look_for_holes(self) -> None:
         """Add missing positions to `damage`, without reading complete segments."""
         end = self._readable() + 1
-        report_holes(self._files, self.segments(), self.first_position(), end, self._log)
+        # Whatever is in the archive was whole when it was copied.
+        local = self._catalogue.local()
+        is_archived = len(local) < len(self.segments())
+        begin = local[0].first if is_archived and local else self.first_position()
+        report_holes(self._files, local, begin, end, self._log)
         # `report_holes` leaves out the growing segment; here its end is known: the commit mark.
-        if self.segments() and end > self.segments()[-1].first:
-            report_end(self.segments()[-1], end, self._log)
+        if local and end > local[-1].first:
+            report_end(local[-1], end, self._log)
 
     def close(self) -> None:
         self._catalogue.close()
@@ -94,6 +108,17 @@ class Reader(CatalogueReading):
         source = FileSource(self._files, path)
         index = resumable_index(self._files, path, source)
         return BlockSegment(path, self._marker, self._log, self._files, index=index, source=source)
+
+    def _archived_segments(self, storage: config.StorageSettings | None) -> Callable[[], Iterable[Segment]]:
+        """Return what lists the segments of the archive; none if the journal has no archive."""
+        if not (self._folder / ARCHIVE).is_dir():
+            return tuple
+        # Imported on use: it loads the Parquet library.
+        from raceway.journal.archive.ledger import Ledger, maybe_store
+        from raceway.journal.archive.segment import ArchivedSegments
+
+        store = maybe_store(self._folder, storage)
+        return tuple if store is None else ArchivedSegments(Ledger(self._folder), store, self._log).segments
 
     def _find_marker(self) -> bytes:
         """Return the journal's marker. Raises JournalError if there is no journal."""

@@ -262,7 +262,7 @@ class SealedSegment(StoredSegment):
     def _maybe_remade_sums(self) -> Sums | None:
         """Compute the checksums of the file as it is, after verifying the page checksums of every row group."""
         try:
-            sums = measure(self.path)
+            sums = measure(self.path, self._files)
             metadata = parquet.parse_footer(sums.footer)
         # Removed by retention, which is no damage: the catalogue lists the folder again.
         except FileNotFoundError:

@@ -12,12 +12,16 @@ Topics that match a pattern of `hold_s` outlive their segment: their rows are fi
 sealed segment with gaps, which is removed when its own time is over, by the same rules for cursors. A cursor whose rows
 are held keeps its place. Held files do not count towards `max_bytes`.
 
+With an archive a due segment stays until its copy there is proven, however full the disk gets. Then it may go whatever
+cursors need, because they go on in the archive: none is moved, and nothing is held.
+
 The active segment is never removed. Planning changes nothing; `remove_segment` does, one segment at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,15 +69,19 @@ def plan(
     cursors: Mapping[str, Mapping[str, Any]],
     now_us: int,
     retention: Retention,
+    is_archived: Callable[[Path], bool] | None = None,
 ) -> Plan:
     """Plan one round. Both lists are oldest first; the last of `segments` is the active one. `cursors` is the state's
-    section."""
+    section, `is_archived` whether a segment has a copy in the archive, if there is one."""
     holding = _Holding(retention.hold_s, now_us)
     existing = {file.first for file in held}
     moves: dict[str, CursorMove] = {}
     hold: dict[int, tuple[str, ...]] = {}
     remove: list[int] = []
     due = _due_segments(segments, now_us, retention)
+    if is_archived is not None:
+        remove += [segment.first for segment in takewhile(lambda segment: is_archived(segment.path), due)]
+        due = []
     for segment, moved in _leaving(due, cursors, retention.max_pinned, holding.is_held):
         # The held file exists, so an earlier round has copied the rows: the segment can be removed.
         topics = () if segment.first in existing else holding.held_topics(segment)

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raceway.errors import JournalError
 from raceway.journal.files import TEMPORARY, Files, write_all, write_file
 from raceway.journal.integrity.stripes import encode_sums, measure
 from raceway.journal.parquet import ParquetSink, row_groups
 
 _STAGING = ".sealing"
+# In a folder while it is restored from an archive.
+RESTORING = "restoring"
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
@@ -73,6 +76,14 @@ def seal_batches(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return sink
+
+
+def check_restored(folder: Path, files: Files) -> None:
+    """Raise JournalError if the folder is being restored from an archive, and that did not end."""
+    if RESTORING in files.names(folder):
+        raise JournalError(
+            f"{folder} is not restored completely: run `raceway journal restore` again, with the same URL, to go on"
+        )
 
 
 def remove_unfinished(folder: Path, files: Files | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raceway import config
 from raceway.journal.files import Files
@@ -17,6 +18,9 @@ from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import Plan, plan, remove_segment
 from raceway.journal.write.sealer import Sealer, SealOutcome, outlived_blocks
+
+if TYPE_CHECKING:
+    from raceway.journal.archive.copying import Archiver
 
 # State section with the cursors that retention had to move, and what they skipped: kept until an operator sees it.
 MOVED = "moved_cursors"
@@ -34,8 +38,9 @@ class Upkeep:
         damage: DamageLog,
         clock: Callable[[], int],
         machine: Machine,
+        archiver: Archiver | None = None,
     ) -> None:
-        self._settings, self._folder, self._files = settings, folder, files
+        self._settings, self._folder, self._files, self._archiver = settings, folder, files, archiver
         self._catalogue, self._damage, self._clock = catalogue, damage, clock
         self._sealer = Sealer(folder, settings.row_group_rows, machine)
 
@@ -49,6 +54,8 @@ class Upkeep:
                 reason = "lost before the segment was sealed"
                 self._damage.add(missing(f"{outcome.name}{PARQUET}", 0, 0, first, last, reason))
             self._catalogue.refresh()
+        if self._archiver is not None:
+            self._archiver.wake()
         # Space is freed before a new child needs some.
         self._drop_sealed_blocks()
         planned = self._plan(owner)
@@ -71,8 +78,9 @@ class Upkeep:
         retention = self._settings.retention
         if not retention.max_age_s and not retention.max_bytes:
             return Plan()
-        listing = self._catalogue.listing
-        return plan(listing.segments, listing.held, owner.state.section("cursors"), self._clock(), retention)
+        has = None if self._archiver is None else self._archiver.has
+        local, held, cursors = self._catalogue.local(), self._catalogue.listing.held, owner.state.section("cursors")
+        return plan(local, held, cursors, self._clock(), retention, has)
 
     def _carry_out(self, planned: Plan, owner: Intake) -> None:
         """Move cursors, then remove segments and held files, oldest first."""
@@ -81,14 +89,14 @@ class Upkeep:
             log().error("cursor moved by retention", cursor=move.key, reason=str(move))
             owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
             owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
-        listing = self._catalogue.listing
-        gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
+        local = self._catalogue.local()
+        gone = [segment.path for segment in local if segment.first in planned.remove]
         if gone and not self._sealer.is_reading(gone[0]):
             # The active segment always stays, so `kept` is never empty. Synced before the first file is
             # removed.
-            kept = [first for first in listing.firsts if first not in planned.remove]
+            kept = [segment.first for segment in local if segment.first not in planned.remove]
             write_trimmed(self._files, self._folder, kept[0])
-        gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
+        gone += [segment.path for segment in self._catalogue.listing.held if segment.first in planned.remove_held]
         for path in gone:
             if self._sealer.is_reading(path):
                 break  # the child would create it again; oldest first, so the later ones wait too

@@ -32,6 +32,7 @@ export async function show(view) {
       ["Status", badge(health.status.replace("_", " "), health.status === "ok" ? "good" : "bad")], ["Why", health.reason], ...health.warnings.map((/** @type {string} */ text) => /** @type {[string, string]} */ (["Warning", text])), ["Folder", h("span", { class: "mono" }, folder)],
       ["Durability", health.durability], ["Positions", health.committed < 0 ? "none yet" : `${count(health.first_position)} to ${count(health.committed)}`],
       ["Segments", count(health.segments)], ["Size", bytes(health.bytes)], ["Disk", health.disk_bytes > 0 ? `${bytes(health.free_bytes)} of ${bytes(health.disk_bytes)} free` : ""], ["Waiting for the disk", bytes(health.unsynced_bytes)],
+      ...(health.archive ? [/** @type {[string, any]} */ (["Archive", h("span", { class: "mono" }, health.archive.url)]), /** @type {[string, any]} */ (["Archived", `${count(health.archive.segments)} segments; ${count(health.archive.waiting_segments)} wait (${bytes(health.archive.waiting_bytes)})`])] : []),
     ]));
     replace(figures, facts([
       ["Rows", count(health.rows)], ["Blocks", count(health.blocks)], ["Syncs", count(health.syncs)], ["Last sync", duration(health.last_sync_us)],
