@@ -191,6 +191,8 @@ class PageRun:
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1"
         env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+        # The width of a pipe, whatever terminal or variable the tests themselves run with.
+        env["COLUMNS"] = "120"
         # Spark would look up this machine's name, and its JVM would take every core to compile what runs once.
         env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": quick_java()}
         if any(block.language == "js" and block.mark != "browser" for block in blocks(self._page)):
