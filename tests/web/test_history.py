@@ -26,7 +26,7 @@ class Bus:
         self.recorder: Recorder = self.app.state.recorder
 
     def moments(self) -> list[Moment]:
-        return list(self.recorder.store.read(0, 1 << 60))
+        return list(self.recorder.store.read(0, 1 << 60, Moment))
 
     def record(self, seconds: float = 10) -> Moment:
         """Let time pass, and measure it."""
@@ -146,6 +146,6 @@ def test_a_bus_in_memory_writes_no_files(tmp_path: Path) -> None:
     bench = Bench()
     recorder = Recorder(DOOR(bench.broker), config.HistorySettings(), tmp_path)
     recorder.record()
-    wait_until(lambda: list(recorder.store.read(0, 1 << 60)))
+    wait_until(lambda: list(recorder.store.read(0, 1 << 60, Moment)))
     assert list(tmp_path.iterdir()) == []
     recorder.close()

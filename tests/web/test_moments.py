@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 from structlog.testing import capture_logs
 
-from raceway.web.moments import FOLDER, HEAD, HOUR_US, Answers, Moment, MomentStore, TopicFigures
+from raceway.web.moments import FOLDER, HEAD, HOUR_US, Answers, Moment, MomentStore, PackedMoment, TopicFigures
 
 BEGIN_US = 1_763_350_000_000_000 // HOUR_US * HOUR_US
 LARGE = 1 << 30
@@ -27,7 +27,7 @@ def store_of(data: Path | None, hours: int = 24, max_bytes: int = LARGE) -> Mome
 
 
 def times(store: MomentStore, since_us: int = 0, until_us: int = 1 << 60) -> list[int]:
-    return [each.time_us for each in store.read(since_us, until_us)]
+    return [each.time_us for each in store.read(since_us, until_us, Moment)]
 
 
 @pytest.mark.parametrize("is_on_disk", [True, False])
@@ -36,7 +36,10 @@ def test_moments_are_read_as_they_were_kept_by_time(tmp_path: Path, is_on_disk: 
     kept = [moment(BEGIN_US + number * HOUR_US // 2, number) for number in range(5)]
     for each in kept:
         store.add(each)
-    assert list(store.read(0, 1 << 60)) == kept
+    assert list(store.read(0, 1 << 60, Moment)) == kept
+    packed = list(store.read(0, 1 << 60, PackedMoment))
+    assert [each.maybe_figures(["shop.orders.0", "shop"]) for each in packed] == [each.topics for each in kept]
+    assert [each.maybe_figures(["shop"]) for each in packed] == [{}] * 5, "part of a name is not a name"
     assert times(store, kept[1].time_us, kept[3].time_us) == [kept[1].time_us, kept[2].time_us]
 
 
@@ -83,7 +86,6 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "one bit flipped": _flip,
     "garbage appended": lambda path: path.write_bytes(path.read_bytes() + b"\xff" * 100),
     "zero-filled": lambda path: path.write_bytes(bytes(path.stat().st_size)),
-    "another version": lambda path: path.write_bytes(HEAD.pack(1, crc32(b"\x01")) + b"\x01"),
 }
 
 
@@ -107,6 +109,16 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, damage: Callable[[
     assert times(again) == before, "what comes before the damage stays"
     again.add(moment(BEGIN_US + HOUR_US + 1))
     assert times(again) == [*before, BEGIN_US + HOUR_US + 1]
+
+
+def test_moments_of_another_version_are_passed_over(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    store.add(moment(BEGIN_US))
+    with (tmp_path / FOLDER / "20251117T03.moments").open("ab") as file:
+        file.write(HEAD.pack(1, crc32(b"\x01")) + b"\x01")
+    store.mend()
+    store.add(moment(BEGIN_US + 1))
+    assert times(store) == [BEGIN_US, BEGIN_US + 1]
 
 
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:

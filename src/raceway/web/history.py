@@ -9,12 +9,13 @@ mean of the medians weighted by answers, the 99th percentile that of its worst i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import nlargest
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -26,12 +27,22 @@ from raceway.errors import UnknownTopicError
 from raceway.journal.contract import SearchedRows
 from raceway.journal.query.flows import AnswerTimes, answer_times
 from raceway.web.live import LEAST_US, RecentRates, summed
-from raceway.web.moments import Answers, Moment, MomentStore, TopicFigures, read_moments
+from raceway.web.moments import (
+    Answers,
+    BusMoment,
+    M,
+    Moment,
+    MomentStore,
+    PackedMoment,
+    TopicFigures,
+    read_moments,
+)
 from raceway.web.routing import LOOKUP, Site, SiteRoutes, get
 
 log = structlog.get_logger("raceway.web")
 
 T = TypeVar("T")
+F = TypeVar("F")
 
 HOUR_US = 3_600_000_000
 LARGEST = 2**53
@@ -245,8 +256,8 @@ class HistoryRoutes(SiteRoutes):
     @get("/api/history/bus", LOOKUP, "bus")
     async def bus(self, query: BusHistoryQuery) -> BusHistory:
         """Rates, lag and latency of the whole bus over hours."""
-        since_us, until_us = self._times(query)
-        return await self._ask_store(partial(_bus, since_us, until_us, query.points), since_us, until_us)
+        times = self._times(query)
+        return await self._ask_store(partial(_bus, *times, query.points), times, BusMoment)
 
     @get("/api/history/topic", LOOKUP, "topics")
     async def topic(self, query: TopicHistoryQuery) -> TopicHistory:
@@ -254,15 +265,14 @@ class HistoryRoutes(SiteRoutes):
         topic = self._view.topics.maybe(query.topic)
         if topic is None:
             raise UnknownTopicError(query.topic)
-        since_us, until_us = self._times(query)
-        work = partial(_topic, topic.name, topic.parts, since_us, until_us, query.points)
-        return await self._ask_store(work, since_us, until_us)
+        times = self._times(query)
+        work = partial(_topic, topic.name, topic.parts, *times, query.points)
+        return await self._ask_store(work, times, PackedMoment)
 
     @get("/api/history/topics", LOOKUP, "topics")
     async def topics(self, query: TopicsHistoryQuery) -> TopicsHistory:
         """The busiest topics of a time."""
-        since_us, until_us = self._times(query)
-        return await self._ask_store(partial(_summaries, query.limit), since_us, until_us)
+        return await self._ask_store(partial(_summaries, query.limit), self._times(query), Moment)
 
     def _times(self, query: RangeQuery) -> tuple[int, int]:
         now_us = self._door.runtime.clock_us()
@@ -270,32 +280,35 @@ class HistoryRoutes(SiteRoutes):
         since_us = until_us - HOUR_US if query.since_us is None else query.since_us
         return max(since_us, 0), max(until_us, since_us + 1)
 
-    async def _ask_store(self, work: Callable[[Iterable[Moment]], T], since_us: int, until_us: int) -> T:
+    async def _ask_store(self, work: Callable[[Iterable[M]], T], times: tuple[int, int], kind: type[M]) -> T:
         """Return the result of `work` on the moments of a time: in the other process if they are in files."""
         if self._store.folder is None:
-            return await self._site.desk.run(lambda: work(self._store.read(since_us, until_us)))
-        return await self._site.desk.look(_read_and, self._store.folder, work, since_us, until_us)
+            return await self._site.desk.run(lambda: work(self._store.read(*times, kind)))
+        return await self._site.desk.look(_read_and, self._store.folder, work, times, kind)
 
 
 def _read_and(
-    journal: SearchedRows, folder: Path, work: Callable[[Iterable[Moment]], T], since_us: int, until_us: int
+    journal: SearchedRows, folder: Path, work: Callable[[Iterable[M]], T], times: tuple[int, int], kind: type[M]
 ) -> T:
-    return work(read_moments(folder, since_us, until_us))
+    return work(read_moments(folder, *times, kind))
 
 
-class _Step(NamedTuple):
+class _Part(NamedTuple, Generic[F]):
+    """Figures of one moment, with how long they were measured."""
+
     time_us: int
-    moments: list[Moment]
+    took_s: float
+    figures: F
 
 
-def _steps(moments: Iterable[Moment], since_us: int, until_us: int, points: int) -> tuple[float, list[_Step]]:
-    """Return the moments by steps of a time, and the length of a step in seconds."""
+def _steps(parts: Iterable[_Part[F]], since_us: int, until_us: int, points: int) -> tuple[float, list[list[_Part[F]]]]:
+    """Return what was measured by steps of a time, and the length of a step in seconds."""
     step_us = max((until_us - since_us) // points, 1)
-    found: dict[int, list[Moment]] = {}
-    for moment in moments:
-        found.setdefault((moment.time_us - since_us) // step_us, []).append(moment)
-    steps = [_Step(each[-1].time_us, each) for each in found.values()]
-    return max(step_us / 1e6, *(moment.took_s for step in steps[:1] for moment in step.moments), 0.0), steps
+    found: dict[int, list[_Part[F]]] = {}
+    for part in parts:
+        found.setdefault((part.time_us - since_us) // step_us, []).append(part)
+    steps = list(found.values())
+    return max(step_us / 1e6, *(part.took_s for step in steps[:1] for part in step), 0.0), steps
 
 
 def _mean(rates: Iterable[tuple[float, float]]) -> float:
@@ -322,44 +335,45 @@ def _series(joined: Iterable[Answers | None]) -> AnswerSeries:
     )
 
 
-def _bus(since_us: int, until_us: int, points: int, moments: Iterable[Moment]) -> BusHistory:
-    every_s, steps = _steps(moments, since_us, until_us, points)
-    wires = dict.fromkeys(wire for step in steps for each in step.moments for wire in each.wires)
-    asking = dict.fromkeys(wire for step in steps for each in step.moments for wire in each.answers)
+def _bus(since_us: int, until_us: int, points: int, moments: Iterable[BusMoment]) -> BusHistory:
+    parts = (_Part(each.time_us, each.took_s, each) for each in moments)
+    every_s, steps = _steps(parts, since_us, until_us, points)
+    wires = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.wires)
+    asking = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.answers)
     return BusHistory(
-        every_s=every_s, times_us=[step.time_us for step in steps],
+        every_s=every_s, times_us=[step[-1].time_us for step in steps],
         rates={
-            wire: [_mean((each.wires.get(wire, 0), each.took_s) for each in step.moments) for step in steps]
+            wire: [_mean((part.figures.wires.get(wire, 0), part.took_s) for part in step) for step in steps]
             for wire in wires
         },
-        delivered=[_mean((each.delivered, each.took_s) for each in step.moments) for step in steps],
-        errors=[_mean((each.errors, each.took_s) for each in step.moments) for step in steps],
-        lag=[max(each.lag for each in step.moments) for step in steps],
-        sync_us=[max(each.sync_us for each in step.moments) for step in steps],
+        delivered=[_mean((part.figures.delivered, part.took_s) for part in step) for step in steps],
+        errors=[_mean((part.figures.errors, part.took_s) for part in step) for step in steps],
+        lag=[max(part.figures.lag for part in step) for step in steps],
+        sync_us=[max(part.figures.sync_us for part in step) for step in steps],
         answers={
-            wire: _series(_joined(each.answers.get(wire) for each in step.moments) for step in steps)
+            wire: _series(_joined(part.figures.answers.get(wire) for part in step) for step in steps)
             for wire in asking
         },
     )  # fmt: skip
 
 
 def _topic(
-    name: str, parts: Sequence[str], since_us: int, until_us: int, points: int, moments: Iterable[Moment]
+    name: str, names: Sequence[str], since_us: int, until_us: int, points: int, moments: Iterable[PackedMoment]
 ) -> TopicHistory:
-    every_s, steps = _steps(moments, since_us, until_us, points)
-    figures = [[(each, _maybe_figures(each, parts)) for each in step.moments] for step in steps]
-    known = [[(moment, found) for moment, found in step if found is not None] for step in figures]
+    parts = (_Part(each.time_us, each.took_s, _maybe_figures(each, names)) for each in moments)
+    every_s, steps = _steps(parts, since_us, until_us, points)
+    known = [[(part.figures, part.took_s) for part in step if part.figures is not None] for step in steps]
     return TopicHistory(
-        topic=name, every_s=every_s, times_us=[step.time_us for step in steps],
-        rate=[_mean((found.rate, moment.took_s) for moment, found in step) if step else None for step in known],
-        lag=[max((found.lag for _, found in step), default=None) for step in known],
-        answers=_series(_joined(found.answers for _, found in step) for step in known),
+        topic=name, every_s=every_s, times_us=[step[-1].time_us for step in steps],
+        rate=[_mean((figures.rate, took_s) for figures, took_s in step) if step else None for step in known],
+        lag=[max((figures.lag for figures, _ in step), default=None) for step in known],
+        answers=_series(_joined(figures.answers for figures, _ in step) for step in known),
     )  # fmt: skip
 
 
-def _maybe_figures(moment: Moment, parts: Sequence[str]) -> TopicFigures | None:
+def _maybe_figures(moment: PackedMoment, names: Sequence[str]) -> TopicFigures | None:
     """Return the figures of a topic with its partitions: none that were measured are none, unless some were left."""
-    found = [moment.topics[name] for name in parts if name in moment.topics]
+    found = moment.maybe_figures(names).values()
     if not found:
         return None if moment.left else TopicFigures(0.0, 0)
     return TopicFigures(
@@ -367,21 +381,39 @@ def _maybe_figures(moment: Moment, parts: Sequence[str]) -> TopicFigures | None:
     )
 
 
+class _Sum:
+    """Figures of one topic over many moments."""
+
+    __slots__ = ("answers", "messages", "peak_lag", "peak_rate")
+
+    def __init__(self) -> None:
+        self.messages = self.peak_rate = 0.0
+        self.peak_lag = 0
+        self.answers: Answers | None = None
+
+    def add(self, figures: TopicFigures, took_s: float) -> None:
+        self.messages += figures.rate * took_s
+        self.peak_rate = max(self.peak_rate, figures.rate)
+        self.peak_lag = max(self.peak_lag, figures.lag)
+        if figures.answers is not None:
+            self.answers = _joined((self.answers, figures.answers))
+
+
 def _summaries(limit: int, moments: Iterable[Moment]) -> TopicsHistory:
-    by_topic: dict[str, list[tuple[float, TopicFigures]]] = {}
+    sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     took_s = 0.0
     for moment in moments:
         took_s += moment.took_s
         for name, figures in moment.topics.items():
-            by_topic.setdefault(name, []).append((moment.took_s, figures))
-    found = (_summary(name, took_s, each) for name, each in by_topic.items())
-    return TopicsHistory(nlargest(limit, found, key=lambda each: (each.rate, each.peak_lag)), len(by_topic))
+            sums[name].add(figures, moment.took_s)
+    busiest = nlargest(limit, sums.items(), key=lambda each: (each[1].messages, each[1].peak_lag))
+    return TopicsHistory([_summary(name, found, took_s) for name, found in busiest], len(sums))
 
 
-def _summary(name: str, took_s: float, found: Sequence[tuple[float, TopicFigures]]) -> TopicSummary:
-    answers = _joined(each.answers for _, each in found)
+def _summary(name: str, found: _Sum, took_s: float) -> TopicSummary:
+    answers = found.answers
     return TopicSummary(
-        topic=name, rate=round(sum(each.rate * part_s for part_s, each in found) / took_s, 3),
-        peak_rate=round(max(each.rate for _, each in found), 3), peak_lag=max(each.lag for _, each in found),
+        topic=name, rate=round(found.messages / took_s, 3), peak_rate=round(found.peak_rate, 3),
+        peak_lag=found.peak_lag,
         median_us=None if answers is None else answers.median_us, p99_us=None if answers is None else answers.p99_us,
     )  # fmt: skip

@@ -13,9 +13,11 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 import msgspec
@@ -47,9 +49,10 @@ class TopicFigures(msgspec.Struct, frozen=True, array_like=True):
     answers: Answers | None = None
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured over `took_s` seconds until `time_us`: rates by wire; lag of all readers; answers by the wire
-    that asked; topics, of which `left` more had traffic or lag and are not here. `sync_us`: the journal's last sync."""
+class BusMoment(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of the whole bus over `took_s` seconds until `time_us`: rates by wire; lag of all readers;
+    answers by the wire that asked. `sync_us`: the journal's last sync. `left`: topics that had traffic or lag and were
+    not kept."""
 
     time_us: int
     took_s: float
@@ -59,11 +62,31 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     sync_us: int
     answers: dict[str, Answers]
-    topics: dict[str, TopicFigures]
     left: int = 0
 
 
-ENCODER, DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Moment)
+class Moment(BusMoment, frozen=True, kw_only=True):
+    """All that was measured."""
+
+    topics: dict[str, TopicFigures]
+
+
+class PackedMoment(BusMoment, frozen=True, kw_only=True):
+    """A moment whose topics are not decoded: most of a day's questions need one of hundreds."""
+
+    topics: msgspec.Raw
+
+    def maybe_figures(self, names: Iterable[str]) -> dict[str, TopicFigures]:
+        """Return the figures of those topics that were measured."""
+        packed = memoryview(self.topics).tobytes()
+        if not any(name.encode() in packed for name in names):
+            return {}
+        topics = TOPICS.decode(packed)
+        return {name: topics[name] for name in names if name in topics}
+
+
+M = TypeVar("M", bound=BusMoment)
+ENCODER, TOPICS = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(dict[str, TopicFigures])
 
 
 class MomentStore:
@@ -98,13 +121,12 @@ class MomentStore:
             file.write(record)
         self._written = path
 
-    def read(self, since_us: int, until_us: int) -> Iterator[Moment]:
+    def read(self, since_us: int, until_us: int, kind: type[M]) -> Iterator[M]:
         """Yield the moments of a time, oldest first."""
         if self.folder is None:
-            found = (DECODER.decode(data) for data in tuple(self._memory))
-            yield from (each for each in found if since_us <= each.time_us < until_us)
+            yield from _within(tuple(self._memory), since_us, until_us, kind)
         else:
-            yield from read_moments(self.folder, since_us, until_us)
+            yield from read_moments(self.folder, since_us, until_us, kind)
 
     def _add_to_memory(self, data: bytes) -> None:
         self._memory.append(data)
@@ -122,13 +144,20 @@ class MomentStore:
             total -= size
 
 
-def read_moments(folder: Path, since_us: int, until_us: int) -> Iterator[Moment]:
+def read_moments(folder: Path, since_us: int, until_us: int, kind: type[M]) -> Iterator[M]:
     """Yield the moments of a time, oldest first; what is damaged is left out. In any process."""
     for path in _files(folder):
         if _hour_us(path) + HOUR_US > since_us and _hour_us(path) < until_us:
-            for moment in _moments(_content(path))[0]:
-                if since_us <= moment.time_us < until_us:
-                    yield moment
+            yield from _within(_records(_content(path))[0], since_us, until_us, kind)
+
+
+def _within(records: Iterable[bytes], since_us: int, until_us: int, kind: type[M]) -> Iterator[M]:
+    decoder = msgspec.msgpack.Decoder(kind)
+    for record in records:
+        with suppress(msgspec.DecodeError):  # written by another version
+            moment = decoder.decode(record)
+            if since_us <= moment.time_us < until_us:
+                yield moment
 
 
 def _content(path: Path) -> bytes:
@@ -155,25 +184,23 @@ def _hour_us(path: Path) -> int:
     return int(hour.timestamp()) * 1_000_000
 
 
-def _moments(data: bytes) -> tuple[list[Moment], int]:
-    """Return the moments up to the first that cannot be read, and how many bytes they are."""
+def _records(data: bytes) -> tuple[list[bytes], int]:
+    """Return the records up to the first that is damaged, and how many bytes they are."""
     found, at = [], 0
     while at + HEAD.size <= len(data):
         size, checksum = HEAD.unpack_from(data, at)
         body = data[at + HEAD.size : at + HEAD.size + size]
-        if len(body) < size or crc32(body) != checksum:
+        # No moment is empty; a file of zeros would have nothing else.
+        if not 0 < size == len(body) or crc32(body) != checksum:
             break
-        try:
-            found.append(DECODER.decode(body))
-        except msgspec.DecodeError:  # whole, but of another version
-            break
+        found.append(body)
         at += HEAD.size + size
     return found, at
 
 
 def _mend(path: Path) -> None:
     data = _content(path)
-    found, whole = _moments(data)
+    found, whole = _records(data)
     if whole == len(data):
         return
     aside = path.with_name(path.name + ASIDE)
