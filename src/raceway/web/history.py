@@ -293,7 +293,7 @@ def _read_and(
     return work(read_moments(folder, *times, kind))
 
 
-class _Part(NamedTuple, Generic[F]):
+class _Measurement(NamedTuple, Generic[F]):
     """Figures of one moment, with how long they were measured."""
 
     time_us: int
@@ -301,10 +301,12 @@ class _Part(NamedTuple, Generic[F]):
     figures: F
 
 
-def _steps(parts: Iterable[_Part[F]], since_us: int, until_us: int, points: int) -> tuple[float, list[list[_Part[F]]]]:
+def _steps(
+    parts: Iterable[_Measurement[F]], since_us: int, until_us: int, points: int
+) -> tuple[float, list[list[_Measurement[F]]]]:
     """Return what was measured by steps of a time, and the length of a step in seconds."""
     step_us = max((until_us - since_us) // points, 1)
-    found: dict[int, list[_Part[F]]] = {}
+    found: dict[int, list[_Measurement[F]]] = {}
     for part in parts:
         found.setdefault((part.time_us - since_us) // step_us, []).append(part)
     steps = list(found.values())
@@ -336,7 +338,7 @@ def _series(joined: Iterable[Answers | None]) -> AnswerSeries:
 
 
 def _bus(since_us: int, until_us: int, points: int, moments: Iterable[BusMoment]) -> BusHistory:
-    parts = (_Part(each.time_us, each.took_s, each) for each in moments)
+    parts = (_Measurement(each.time_us, each.took_s, each) for each in moments)
     every_s, steps = _steps(parts, since_us, until_us, points)
     wires = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.wires)
     asking = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.answers)
@@ -360,7 +362,7 @@ def _bus(since_us: int, until_us: int, points: int, moments: Iterable[BusMoment]
 def _topic(
     name: str, names: Sequence[str], since_us: int, until_us: int, points: int, moments: Iterable[PackedMoment]
 ) -> TopicHistory:
-    parts = (_Part(each.time_us, each.took_s, _maybe_figures(each, names)) for each in moments)
+    parts = (_Measurement(each.time_us, each.took_s, _maybe_figures(each, names)) for each in moments)
     every_s, steps = _steps(parts, since_us, until_us, points)
     known = [[(part.figures, part.took_s) for part in step if part.figures is not None] for step in steps]
     return TopicHistory(
