@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from raceway.client import sync
-from raceway.web.moments import FOLDER, read_moments
+from raceway.web.moments import FOLDER, Moment, read_moments
 from tests.rigs import http_door
 from tests.rigs.browser import Visitor, running_browser, visiting
 from tests.rigs.schema_rest import bind, register
@@ -156,7 +156,7 @@ def test_all_pages_share_the_chosen_time_and_addresses_have_it(visitor: Visitor)
 
 def test_history_outlasts_a_restart_and_what_is_damaged_is_set_aside(visitor: Visitor, server: Server) -> None:
     server.stop()
-    before = list(read_moments(server.data / FOLDER, 0, 1 << 60))
+    before = list(read_moments(server.data / FOLDER, 0, 1 << 60, Moment))
     assert len(before) > 3
     path = max((server.data / FOLDER).glob("*.moments"))
     path.write_bytes(path.read_bytes() + b"\xff" * 30)
@@ -165,7 +165,7 @@ def test_history_outlasts_a_restart_and_what_is_damaged_is_set_aside(visitor: Vi
     wait_until(lambda: (measured(server)["times_us"][-1] or 0) > time_us, 30, "a measurement after the start")
     assert path.with_name(f"{path.name}.damaged").exists()
     assert "history set aside" in server.stderr
-    after = list(read_moments(server.data / FOLDER, 0, 1 << 60))
+    after = list(read_moments(server.data / FOLDER, 0, 1 << 60, Moment))
     assert after[: len(before)] == before
     shown = "/".join(
         f"{datetime.fromtimestamp(time_us // 1_000_000 + part, UTC):%Y-%m-%dT%H:%M:%SZ}" for part in (-60, 60)
