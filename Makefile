@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo up kafka test test-slow test-delayed pythons check soak bench docs pictures protos lock clean
+.PHONY: help setup setup-dev demo up kafka test test-slow test-delayed sim pythons check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -91,6 +91,12 @@ pythons: setup-dev ## Run the quick tests on each newer Python (3.12, 3.13) that
 # Wires and web must work when every outcome comes a turn of the loop later.
 test-delayed: setup-dev ## Run each verb and rule of the wires again behind a door whose outcomes come later
 	@TEST_DELAYED_DOOR=1 $(PYTEST) -m "verbs and not slow"
+
+# One process, one thread and one seed for each history; see docs/operate/simulation.md.
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+sim: setup-dev ## Run the whole bus in simulation: SEED=, HISTORIES=, MINUTES= (default: 1), STEPS=, on all cores
+	@$(BIN)/python -m tests.sim --cores $(CORES) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) \
+	  $(if $(HISTORIES),--histories $(HISTORIES),$(if $(MINUTES),--minutes $(MINUTES),$(if $(SEED),,--minutes 1)))
 
 check: setup-dev ## Format, lint, types, import directions
 	@$(BIN)/ruff format --check .

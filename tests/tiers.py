@@ -22,6 +22,9 @@ SLOW = (
     "tests/recovery/test_seneca_kill.py",
     "tests/recovery/test_zbus_kill.py",
     "tests/server/test_lifeline.py",
+    # A thousand histories, and every planted bug in a process of its own.
+    "tests/sim/test_histories.py::test_a_thousand_histories_are_clean",
+    "tests/sim/test_planted.py::test_a_planted_bug_is_found",
     "tests/end_to_end/test_zbus_queues.py::test_a_queue_is_there_after_a_kill",
     "tests/end_to_end/test_zbus_queues.py::test_a_temporary_queue_is_not_kept_over_a_kill",
     "tests/end_to_end/test_zbus_queues.py::test_content_mode_and_token_survive",

@@ -69,6 +69,17 @@ def test_after_a_sealed_segment_a_new_one_begins(tmp_path: Path) -> None:
     assert (found.next_sequence, found.index.first, len(found.index)) == (200, 200, 0)
 
 
+def test_a_lost_newest_segment_is_told_at_every_start(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "data", [rows(0, 20), rows(20, 5)])
+    (folder / f"segment-{20:020}.blocks").unlink()
+    rig = Rig(folder)
+    rig.keep("t", b"1", b"2")
+    rig.close()
+    for _ in range(2):
+        _, log = recovered(folder)
+        assert [(each.first, each.last) for each in log.reports if each.kind == "missing"] == [(20, 24)]
+
+
 def test_bodies_at_or_below_the_mark_are_not_read(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "data", FaultyFiles())
     for first in range(0, 40, 4):

@@ -116,7 +116,7 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
 class _Tail:
     """Newest segment of blocks after recovery.
 
-    `is_spoiled`: committed rows at its end cannot be read, so nothing is appended to it.
+    `is_spoiled`: committed rows at its end cannot be read or are gone, so nothing is appended to it.
     """
 
     path: Path
@@ -150,7 +150,7 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
         index.covered = cut_at
         with suppress(OSError):
             write_file(files, path.with_suffix(".idx"), index.encode())
-    return _Tail(path, index, bool(kept))
+    return _Tail(path, index, bool(kept) or index.last < known)
 
 
 def _take_in(

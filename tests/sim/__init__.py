@@ -1,0 +1,1 @@
+"""The whole bus in simulation: one process, one thread, its own time, one seed. See `docs/operate/simulation.md`."""

@@ -1,0 +1,434 @@
+"""One history: a plan made from a seed, carried out in a world, checked by the model.
+
+A plan is a list of steps, each with dice of its own, so that a step does the same whether or not others are left out:
+that is what shrinking does.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jwt
+import structlog
+
+from raceway.journal.local import LocalJournal
+from tests.sim.bus import OPERATOR, TOKEN_SECRET
+from tests.sim.clients.client import Client, Make
+from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
+from tests.sim.clients.http import HttpClient, StreamClient
+from tests.sim.clients.mb import MbClient
+from tests.sim.clients.zbus import ZbusClient
+from tests.sim.machine import EPOCH_S, installed
+from tests.sim.model import Broken, Message, Model, Row
+from tests.sim.world import World
+
+MAKES: dict[str, Make] = {
+    "mb": MbClient, "http": HttpClient, "stream": StreamClient, "zbus": ZbusClient, "danube": DanubeClient
+}  # fmt: skip
+# How long the world may take to come to rest.
+_REST_S = 90.0
+
+
+class Step(NamedTuple):
+    """What happens, to whom (a place of the world), and after which pause."""
+
+    number: int
+    kind: str
+    slot: int
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a seed decides. `wires` are the clients' places."""
+
+    seed: int
+    wires: tuple[str, ...]
+    settings: dict[str, Any]
+    steps: tuple[Step, ...]
+    splitting: float
+    habits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What may happen in histories. A directed run leaves some of it out."""
+
+    wires: tuple[str, ...] = tuple(MAKES)
+    slots: int = 7
+    # Kinds of steps to how often they come.
+    weights: dict[str, float] = field(
+        default_factory=lambda: {
+            "act": 100.0, "close": 1.0, "reset": 1.0, "vanish": 0.3, "slow": 1.0, "read": 2.0, "half": 0.3,
+            "power": 0.15, "power-later": 0.25, "kill": 0.1, "stop": 0.1, "eio": 0.08, "full": 0.1, "room": 0.3,
+            "late-disk": 0.5, "sleep": 0.8, "freeze": 0.2, "clock": 0.3, "flip": 0.03, "delete": 0.03,
+        }
+    )  # fmt: skip
+    settings: dict[str, Any] = field(default_factory=dict)
+    # `patient`: consumers acknowledge in order, and nothing else. `oneway`: MB publishes without ids, and nothing else.
+    habits: tuple[str, ...] = ()
+
+
+def make_plan(seed: int, steps: int, switches: Switches = Switches()) -> Plan:  # noqa: B008 - frozen
+    dice = random.Random(f"{seed}/plan")
+    chosen = dict(switches.weights)
+    if dice.random() < 0.5:
+        # Deduplication goes by the wall clock: it can be held to its word only where that does not jump.
+        chosen.pop("clock", None)
+    kinds, weights = zip(*chosen.items(), strict=True)
+    wires = tuple(dice.choice(switches.wires) for _ in range(switches.slots))
+    made = tuple(
+        Step(number, kind, dice.randrange(switches.slots), _pause(dice))
+        for number, kind in enumerate(dice.choices(kinds, weights, k=steps))
+    )
+    settings = {**_settings(dice), **switches.settings}
+    return Plan(seed, wires, settings, made, dice.choice((0.0, 0.1, 0.5)), switches.habits)
+
+
+def _pause(dice: random.Random) -> float:
+    return dice.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1)) * dice.random()
+
+
+def _settings(dice: random.Random) -> dict[str, Any]:
+    chosen: dict[str, Any] = {
+        "security.enabled": dice.random() < 0.2,
+        "journal.retention.max_bytes": dice.choice((0, 0, 0, 40_000)),
+        "journal.segment_bytes": dice.choice((4_000, 16_000, 60_000)),
+        "journal.seal": dice.random() < 0.7,
+        "broker.linger_ms": dice.choice((0.0, 20.0)),
+    }
+    return chosen
+
+
+class History:
+    """A plan as it is carried out."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, folder, plan.settings)
+        self.world.network.splitting = plan.splitting
+        self.model = Model(lambda: self.world.now)
+        self.is_secure = bool(plan.settings.get("security.enabled"))
+        self.world.on_end = self._note_end
+        self.clients: dict[int, Client] = {}
+        # A token of the operator, good for longer than a history and its jumping clocks.
+        claims = {"iss": "raceway", "exp": int(EPOCH_S) + 86_400 * 30, "sub": OPERATOR}
+        claims |= {"principal_type": "service_account", "principal_name": OPERATOR}
+        self.operator_token = jwt.encode(claims, TOKEN_SECRET, algorithm="HS256")
+        # Messages published with an id for deduplication, and when.
+        self.repeatable: list[tuple[Message, float]] = []
+        self.has_flips = False
+        self.may_repeat = all(step.kind != "clock" for step in plan.steps)
+
+    def run(self, only: Sequence[int] | None = None) -> None:
+        """Carry it out. Raises Broken."""
+        chosen = None if only is None else set(only)
+        with _logging_into(self.world), installed(self.world):
+            try:
+                self._boot()
+                for step in self.plan.steps:
+                    if chosen is None or step.number in chosen:
+                        self._do(step)
+                self._finish()
+            finally:
+                self.world.bury()
+
+    def _do(self, step: Step) -> None:
+        self.world.run_for(step.pause_s)
+        if self.world.bus is None:
+            self._boot()
+        dice = random.Random(f"{self.plan.seed}/{step.number}")
+        getattr(self, "_" + step.kind.replace("-", "_"))(step.slot, dice)
+        self.world.run_for(0.0)
+
+    # ---- kinds of steps ----------------------------------------------------------------------------------------------
+
+    def _client(self, slot: int) -> Client:
+        if slot not in self.clients:
+            self.clients[slot] = MAKES[self.plan.wires[slot]](self, slot)
+        return self.clients[slot]
+
+    def _act(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).act(dice)
+
+    def _close(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).leave("close")
+
+    def _reset(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).leave("reset")
+
+    def _vanish(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).leave("vanishe")
+
+    def _half(self, slot: int, dice: random.Random) -> None:
+        client = self._client(slot)
+        if client.line is not None:
+            client.say("closes its half")
+            client.is_faultless = False
+            client.line.half_close()
+
+    def _slow(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).read_slowly(dice.choice((0, 200, 2000)))
+
+    def _read(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).read_again()
+
+    def _power(self, slot: int, dice: random.Random) -> None:
+        self.world.say("the power fails")
+        self.world.lose_power()
+
+    def _power_later(self, slot: int, dice: random.Random) -> None:
+        self.world.disk.power = dice.randint(0, 30)
+
+    def _kill(self, slot: int, dice: random.Random) -> None:
+        self.world.say("the bus is killed")
+        self.world.kill()
+
+    def _stop(self, slot: int, dice: random.Random) -> None:
+        self.world.say("the bus is stopped")
+        self.world.stop()
+
+    def _eio(self, slot: int, dice: random.Random) -> None:
+        operation = dice.choice(("write", "sync"))
+        self.world.say(f"the next {operation} of the disk fails")
+        self.world.disk.faults[operation] = [errno.EIO]
+
+    def _full(self, slot: int, dice: random.Random) -> None:
+        disk = self.world.disk
+        disk.size = disk.used() + dice.choice((0, 2_000, 20_000))
+        self.world.say(f"the disk has {disk.size - disk.used()} bytes left")
+
+    def _room(self, slot: int, dice: random.Random) -> None:
+        self.world.disk.size = 64 << 20
+
+    def _late_disk(self, slot: int, dice: random.Random) -> None:
+        self.world.disk.latency_s = dice.choice((0.0001, 0.0005, 0.005, 0.1))
+        self.world.say(f"the disk takes {self.world.disk.latency_s} s")
+
+    def _sleep(self, slot: int, dice: random.Random) -> None:
+        self.world.run_for(dice.choice((0.5, 2.0, 10.0, 40.0)) * dice.random())
+
+    def _freeze(self, slot: int, dice: random.Random) -> None:
+        pause_s = dice.choice((0.2, 1.0, 5.0))
+        self.world.say(f"the machine stands still for {pause_s} s")
+        self.world.now += pause_s
+
+    def _clock(self, slot: int, dice: random.Random) -> None:
+        jump_s = dice.choice((-3600.0, -5.0, 5.0, 7200.0))
+        self.world.say(f"the wall clock jumps by {jump_s} s")
+        self.world.skew_s += jump_s
+
+    def _flip(self, slot: int, dice: random.Random) -> None:
+        self._damage(dice, "flip")
+
+    def _delete(self, slot: int, dice: random.Random) -> None:
+        self._damage(dice, "delete")
+
+    def _damage(self, dice: random.Random, how: str) -> None:
+        """Stop the bus, damage a file of rows, start it again."""
+        disk = self.world.disk
+        self.world.say("the bus is stopped")
+        self.world.stop()
+        names = sorted(name for name in disk.names if name.endswith((".blocks", ".parquet")))
+        if self.world.bus is None and names:
+            name = dice.choice(names)
+            self.model.is_damaged = True
+            self.repeatable.clear()  # ids go with the rows that have them
+            if how == "delete":
+                disk.remove(name)
+                self.world.say(f"{name} is deleted")
+            else:
+                self.has_flips = True
+                self.world.say(f"a bit flips: {disk.flip_bit(name, dice)}")
+
+    # ---- start, end --------------------------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        """Start the bus until it is ready, and check what it found on its disk."""
+        for _ in range(20):
+            self.world.disk.size = max(self.world.disk.size, self.world.disk.used() + (1 << 20))
+            self.world.say("the bus starts")
+            if self.world.start():
+                break
+        else:
+            raise Broken("the bus does not start")
+        self.check_journal()
+
+    def _note_end(self, kind: str) -> None:
+        self.world.say({"power": "(the power failed)", "kill": "(killed)", "stop": "(stopped)"}[kind])
+        self.model.note_end(kind)
+
+    def check_journal(self) -> None:
+        """Compare all rows with what was promised."""
+        bus = self.world.bus
+        assert bus is not None
+        journal = bus.journal
+        first = journal.first_position()
+        at_start = _told(journal)
+        columns = ["sequence", "topic", "offset", "kind", "payload", "time_us"]
+        rows = [
+            Row(*(row[name] for name in columns))
+            for batch in journal.read(first, journal.committed + 1, columns)
+            for row in batch.to_pylist()
+        ]
+        # A lost file is told at the start; a flipped bit, where it cannot be mended, when its row is read.
+        self.model.check_journal(rows, first, _told(journal) if self.has_flips else at_start)
+
+    def _finish(self) -> None:
+        """Take all troubles away, let everybody read, and check that everything promised has happened."""
+        world = self.world
+        world.disk.faults.clear()
+        world.disk.power, world.disk.size, world.disk.latency_s = None, 64 << 20, 0.0005
+        if world.bus is not None and world.bus.journal.health().status == "read_only":
+            world.kill()
+        if world.bus is None:
+            self._boot()
+        self._check_deaf()
+        world.say("everybody comes to rest")
+        for client in self.clients.values():
+            client.settle()
+        world.run_for(12.0)
+        for client in self.clients.values():
+            client.settle()
+        world.run_for(_REST_S)
+        self.check_journal()
+        for client in self.clients.values():
+            if client.line is not None and (waiting := client.unanswered()) and client.is_faultless:
+                raise Broken(f"{client.name} was never answered: {', '.join(waiting[:3])}")
+        self.model.check_live()
+        self.model.check_asked()
+        self._drain()
+        self._check_leftovers()
+
+    def _check_deaf(self) -> None:
+        """A publisher that asks for no answers is read from, whether it reads or not."""
+        if "oneway" not in self.plan.habits:
+            return
+        self.world.run_for(5.0)
+        for client in self.clients.values():
+            if client.wire == "mb" and client.line is not None and client.line.rate == 0 and client.line.unread:
+                raise Broken(f"{client.name} is not read from, because it does not read")
+
+    def _drain(self) -> None:
+        """Consume everything that durable subscriptions and queues still have."""
+        world, model = self.world, self.model
+        for client in self.clients.values():
+            if client.wire in ("danube", "zbus"):
+                client.leave("close")
+        world.run_for(10.0)
+        last: list[Client] = []
+        for durable in model.durable.values():
+            label = durable.name.removesuffix(f" on {durable.topic}")
+            reader = DanubeClient(self, 100 + 3 * len(last))
+            last.append(reader)
+            reader.connect()
+            world.run_for(0.1)
+            reader.subscribe(durable.topic, label, dict(SUBSCRIPTIONS)[label])
+        for queue in model.queues.values():
+            consumer = ZbusClient(self, 100 + 3 * len(last))
+            last.append(consumer)
+            consumer.connect()
+            world.run_for(0.1)
+            self._empty(consumer, queue.name)
+        for _ in range(40):
+            world.run_for(3.0)
+            for client in last:
+                client.settle()
+        model.check_drained()
+        for client in last:
+            client.leave("close")
+
+    def _empty(self, consumer: ZbusClient, queue: str) -> None:
+        """Consume until nothing comes any more."""
+        count = -1
+        while count != len(self.model.queues[queue].now):
+            count = len(self.model.queues[queue].now)
+            consumer.drain(queue)
+            self.world.run_for(2.0)
+
+    def _check_leftovers(self) -> None:
+        """When all clients have left, nothing of them is left."""
+        world, bus = self.world, self.world.bus
+        assert bus is not None
+        for client in self.clients.values():
+            client.leave("close")
+        world.run_for(_REST_S)
+        sessions = [session for server in bus.doors.wires.values() for session in server.gate.sessions]
+        vanished = [link for link in world.network.links.values() if link.is_vanished]
+        if len(sessions) > len(vanished):
+            raise Broken(f"{len(sessions)} sessions are left over, {len(vanished)} peers have vanished")
+        if bus.local.expiring:
+            raise Broken(f"{bus.local.expiring} requests are left over")
+        if held := bus.local.door.runtime.unfinished.total:
+            raise Broken(f"{held} bytes of unfinished messages are left over")
+
+
+def _told(journal: LocalJournal) -> list[tuple[int, int]]:
+    """Positions that the journal tells to be lost."""
+    kinds = ("missing", "quarantined")
+    return [(each.first, each.last) for each in journal.health().damage if each.kind in kinds]
+
+
+class Outcome(NamedTuple):
+    """How a history ended: what was broken, if anything, its lines, and a number for all of it."""
+
+    seed: int
+    broken: str
+    lines: tuple[str, ...]
+    digest: str
+
+
+def run_plan(plan: Plan, only: Sequence[int] | None = None) -> Outcome:
+    with _folder() as folder, _without_collector():
+        history = History(plan, folder)
+        try:
+            history.run(only)
+            broken = ""
+        except Broken as found:
+            broken = str(found)
+            history.world.say(f"BROKEN: {broken}")
+        return Outcome(plan.seed, broken, tuple(history.world.lines), history.world.digest())
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Collect garbage afterwards: dead buses are large, and in between it takes a third of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder in memory, where the machine has one."""
+    shm = Path("/dev/shm")
+    root = tempfile.mkdtemp(prefix="raceway-sim-", dir=shm if shm.is_dir() else None)
+    try:
+        yield Path(root) / "data"
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def _logging_into(world: World) -> Iterator[None]:
+    kept = structlog.get_config()
+    structlog.configure(processors=[world.keep_log], cache_logger_on_first_use=False)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # uvicorn's, of applications that a crash ended
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        structlog.configure(**kept)

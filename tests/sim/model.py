@@ -1,0 +1,419 @@
+"""What `docs/understand/guarantees.md` promises, as plain data and plain checks.
+
+Clients tell it what they asked, what they were answered and what they got. It knows nothing of the bus but that page. A
+promise that was not kept raises `Broken`, at once where one message shows it, otherwise when the world is at rest
+(`check_journal`, `check_at_rest`) or at the end.
+
+A message is known by its token, which stands in its payload and is never used again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+TOKEN = re.compile(rb'"m":"([^"]+)"')
+
+State = Literal["open", "stored", "acknowledged", "refused", "failed"]
+
+
+class Broken(Exception):  # noqa: N818 - a finding, not an error of the simulation
+    """A promise that was not kept."""
+
+
+class Row(NamedTuple):
+    """A row of the journal, as far as promises go."""
+
+    sequence: int
+    topic: str
+    offset: int | None
+    kind: str
+    payload: bytes
+    time_us: int
+
+
+@dataclass
+class Message:
+    """A publish or a request that a client sent.
+
+    open: no answer. stored: told that it is accepted, without a promise. acknowledged: promised to be on disk. refused:
+    told that it was not accepted. failed: told that the disk did not take it.
+    """
+
+    token: str
+    topic: str
+    payload: bytes
+    connection: int
+    at: float
+    state: State = "open"
+    offset: int | None = None
+    is_request: bool = False
+    is_repeated: bool = False  # sent again, under an id for deduplication
+    is_forbidden: bool = False  # its sender may not publish
+    is_converted: bool = False  # a document of Seneca's, which other wires get as another text
+
+
+class LiveReader:
+    """A receiver of what is published while it is there: each once, in order, without a gap."""
+
+    def __init__(
+        self, model: Model, name: str, wants: Callable[[str], bool], since: float, *, is_kept: bool = False
+    ) -> None:
+        self.name, self.wants, self.since, self.is_kept = name, wants, since, is_kept
+        self._model = model
+        self.got: dict[str, dict[str, None]] = {}
+        self.is_open = True
+
+    def take(self, token: str, topic: str, payload: bytes, offset: int | None = None) -> None:
+        self._model.check_copy(token, topic, payload, self.name)
+        if not self.wants(topic):
+            raise Broken(f"{self.name} got {token} of {topic}, which it has not subscribed to")
+        got = self.got.setdefault(topic, {})
+        if token in got:
+            raise Broken(f"{self.name} got {token} twice")
+        got[token] = None
+        if offset is not None:
+            self._model.learn(topic, offset, token)
+
+
+class Durable:
+    """A reliable subscription: every publish since it was made, until its acknowledgement was answered."""
+
+    def __init__(self, model: Model, name: str, topic: str, since: float) -> None:
+        self.name, self.topic, self.since = name, topic, since
+        self._model = model
+        self.seen: set[str] = set()
+        # When the acknowledgement of a message was answered.
+        self.acknowledged: dict[str, float] = {}
+
+    def take(self, token: str, payload: bytes, offset: int, began: float) -> None:
+        """A delivery on a stream that began at some time: what was under way on an older one may still come."""
+        self._model.check_copy(token, self.topic, payload, self.name)
+        self._model.learn(self.topic, offset, token)
+        if self.acknowledged.get(token, float("inf")) < began:
+            raise Broken(f"{self.name} got {token} (offset {offset}) after its acknowledgement was answered")
+        self.seen.add(token)
+
+    def note_acknowledged(self, token: str) -> None:
+        self.acknowledged.setdefault(token, self._model.now())
+
+
+class Queue:
+    """A zbus queue: each message to one consumer, once, but for a crash of the bus."""
+
+    def __init__(self, model: Model, name: str, since: float) -> None:
+        self.name, self.topic, self.since = name, name, since
+        self._model = model
+        # Messages handed out, and those of this boot in order.
+        self.seen: set[str] = set()
+        self.now: list[str] = []
+        # Those handed out before the last crash: they may come again.
+        self.again: set[str] = set()
+        # Consumers that may have been handed a message when they broke: until when it can have been sent.
+        self.excuses: list[float] = []
+
+    def take(self, token: str, payload: bytes) -> None:
+        self._model.check_copy(token, self.topic, payload, f"queue {self.name}")
+        if token in self.now or (token in self.seen and token not in self.again):
+            raise Broken(f"queue {self.name} handed out {token} twice")
+        self.seen.add(token)
+        self.now.append(token)
+
+    def note_end(self, kind: str) -> None:
+        """The bus ended: what it handed out may come again, unless it was stopped orderly."""
+        self.again = self.again - set(self.now) if kind == "stop" else self.again | set(self.now)
+        self.now = []
+
+
+@dataclass
+class Asked:
+    """A request: one answer, or a told reason."""
+
+    token: str
+    by: str
+    deadline: float
+    answers: list[str] = field(default_factory=list)
+    served: int = 0
+    is_lost: bool = False  # the asker is gone
+
+
+class Model:
+    """`now` is the time of the world."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.messages: dict[str, Message] = {}
+        self.offsets: dict[tuple[str, int], str] = {}
+        self.live: list[LiveReader] = []
+        self.durable: dict[str, Durable] = {}
+        self.queues: dict[str, Queue] = {}
+        self.asked: dict[str, Asked] = {}
+        # Ids for deduplication: token first sent with it.
+        self.dedup: dict[tuple[str, str, str], str] = {}
+        # Topics that only some may see or publish to: those who may.
+        self.secret: dict[str, set[str]] = {}
+        self.rows: list[Row] = []
+        self._published: list[Message] = []
+        self.first_kept = 0
+        # Positions and offsets that the bus told to be lost, and whether files were damaged or removed at all.
+        self.told: list[tuple[int, int]] = []
+        self.is_damaged = False
+        # Whether power was lost: what the disk failed to take may then be there after all.
+        self.power_lost = False
+        self.made = 0
+
+    # ---- what clients tell -------------------------------------------------------------------------------------------
+
+    def send(
+        self, topic: str, connection: int, *, is_request: bool = False, size: int = 0, is_forbidden: bool = False
+    ) -> Message:
+        """A new message, as it is about to be sent."""
+        self.made += 1
+        token = f"m{self.made}"
+        payload = f'{{"m":"{token}","x":"{"." * size}"}}'.encode()
+        message = Message(
+            token, topic, payload, connection, self.now(), is_request=is_request, is_forbidden=is_forbidden
+        )
+        self.messages[token] = message
+        return message
+
+    def note(self, message: Message, state: State, offset: int | None = None) -> None:
+        """The answer to a message."""
+        if message.is_forbidden and state in ("acknowledged", "stored"):
+            raise Broken(f"{message.token} was accepted from one who may not publish")
+        if message.state in ("acknowledged", "refused"):
+            raise Broken(f"{message.token} was answered twice: {message.state}, then {state}")
+        message.state = state
+        if offset is not None:
+            self.learn(message.topic, offset, message.token)
+
+    def learn(self, topic: str, offset: int, token: str) -> None:
+        """An offset was seen with a message: it never means another one."""
+        known = self.offsets.setdefault((topic, offset), token)
+        if known != token:
+            raise Broken(f"offset {offset} of {topic} means two messages: {known} and {token}")
+        message = self.messages[token]
+        if message.offset is None:
+            message.offset = offset
+        elif message.offset != offset:
+            raise Broken(f"{token} of {topic} has two offsets: {message.offset} and {offset}")
+
+    def check_copy(self, token: str, topic: str, payload: bytes, who: str) -> None:
+        """A message was received: somebody sent it, to this topic, with these bytes."""
+        message = self.messages.get(token)
+        if message is None:
+            raise Broken(f"{who} got {token}, which nobody sent")
+        if message.topic != topic:
+            raise Broken(f"{who} got {token} of {message.topic} as one of {topic}")
+        if message.payload != payload and not message.is_converted:
+            raise Broken(f"{who} got {token} with other bytes: {payload[:80]!r}")
+        if message.state == "refused":
+            raise Broken(f"{who} got {token}, which was refused")
+
+    def add_live(self, name: str, wants: Callable[[str], bool]) -> LiveReader:
+        """A live subscription, confirmed now."""
+        reader = LiveReader(self, name, wants, self.now())
+        self.live.append(reader)
+        return reader
+
+    def add_kept(self, name: str, topic: str) -> LiveReader:
+        """An event stream that goes on after a loss behind what it has: from the first message on, over restarts."""
+        reader = LiveReader(self, name, lambda each: each == topic, -1.0, is_kept=True)
+        self.live.append(reader)
+        return reader
+
+    def add_durable(self, name: str, topic: str) -> Durable:
+        """A reliable subscription, confirmed now, if it is new."""
+        return self.durable.setdefault(name, Durable(self, name, topic, self.now()))
+
+    def add_queue(self, name: str) -> Queue:
+        return self.queues.setdefault(name, Queue(self, name, self.now()))
+
+    def ask(self, message: Message, by: str, deadline: float) -> Asked:
+        asked = self.asked[message.token] = Asked(message.token, by, deadline)
+        return asked
+
+    def serve(self, token: str, who: str) -> None:
+        """A service was handed a request."""
+        asked = self.asked.get(token)
+        if asked is None:
+            raise Broken(f"{who} was handed {token}, which is no request")
+        asked.served += 1
+        if asked.served > 1:
+            raise Broken(f"request {token} was handed out twice, now to {who}")
+
+    def answer(self, token: str, text: str) -> None:
+        """The asker was answered, by a service or by the bus."""
+        asked = self.asked[token]
+        asked.answers.append(text)
+        if len(asked.answers) > 1:
+            raise Broken(f"request {token} was answered twice: {asked.answers}")
+        if text.startswith("answer:") and text != f"answer:{token}":
+            raise Broken(f"request {token} was given the answer to another one: {text}")
+
+    def note_end(self, kind: str) -> None:
+        """The bus ended. Live subscriptions and open requests ended with it."""
+        self.power_lost = self.power_lost or kind == "power"
+        for reader in self.live:
+            reader.is_open = reader.is_open and reader.is_kept
+        for queue in self.queues.values():
+            queue.note_end(kind)
+        for asked in self.asked.values():
+            asked.is_lost = True
+            # A request that lay in a queue may be handed out again, as everything in it.
+            asked.served = 0 if kind != "stop" else asked.served
+
+    # ---- the journal -------------------------------------------------------------------------------------------------
+
+    def check_journal(self, rows: Iterable[Row], first_kept: int, told: Iterable[tuple[int, int]]) -> None:
+        """All rows that are there, the first position that retention kept, and positions that are told to be lost."""
+        self.rows, self.first_kept, self.told = list(rows), first_kept, list(told)
+        if self.told and not self.is_damaged:
+            raise Broken(f"positions {self.told[0]} are told to be lost, and nobody damaged a file")
+        self._check_rows()
+        stored = self._stored()
+        self._check_offsets()
+        for message in self.messages.values():
+            row = stored.get(message.token)
+            if message.state == "acknowledged" and row is None and not self._is_excused(message):
+                raise Broken(f"{message.token} of {message.topic} was acknowledged and is not in the journal")
+            if row is not None and message.is_forbidden:
+                raise Broken(f"{message.token} of {message.topic} is of one who may not publish, and in the journal")
+            if row is not None and message.state == "refused":
+                raise Broken(f"{message.token} of {message.topic} was refused and is in the journal")
+            if row is not None and message.state == "failed" and not self.power_lost:
+                raise Broken(f"{message.token} of {message.topic} was reported as failed and is in the journal")
+        self._check_connections(stored)
+
+    def _check_rows(self) -> None:
+        time_us = sequence = -1
+        for row in self.rows:
+            if row.sequence <= sequence:
+                raise Broken(f"position {row.sequence} follows {sequence}")
+            if row.sequence != sequence + 1 and sequence >= 0 and not self._is_told(sequence + 1, row.sequence - 1):
+                raise Broken(f"positions {sequence + 1} to {row.sequence - 1} are missing, and nothing says so")
+            if row.time_us < time_us:
+                raise Broken(f"time goes back at position {row.sequence}: {time_us} to {row.time_us}")
+            time_us, sequence = row.time_us, row.sequence
+
+    def _is_told(self, first: int, last: int) -> bool:
+        return all(any(begin <= at <= end for begin, end in self.told) for at in range(first, last + 1))
+
+    def _stored(self) -> dict[str, Row]:
+        """Rows of messages by token: each once, with its own bytes."""
+        stored: dict[str, Row] = {}
+        self._published = []
+        for row in self.rows:
+            found = TOKEN.search(row.payload) if row.kind in ("publish", "request") else None
+            if found is None or row.topic.startswith(("raceway.", "system.")):
+                continue
+            token = found[1].decode()
+            if token in stored:
+                raise Broken(f"{token} is in the journal twice: at {stored[token].sequence} and {row.sequence}")
+            if row.kind == "publish":
+                self.check_copy(token, row.topic, row.payload, "the journal")
+                self._published.append(self.messages[token])
+            if row.offset is None:
+                raise Broken(f"{token} has no offset")
+            self.learn(row.topic, row.offset, token)
+            stored[token] = row
+        return stored
+
+    def _check_offsets(self) -> None:
+        """Offsets of a topic are dense, but where rows are told to be lost."""
+        last: dict[str, Row] = {}
+        for row in self.rows:
+            if row.offset is None:
+                continue
+            before = last.get(row.topic)
+            if before is not None and before.offset is not None:
+                if row.offset <= before.offset:
+                    raise Broken(f"offset {row.offset} of {row.topic} follows {before.offset}")
+                if row.offset != before.offset + 1 and not self._is_gap_told(before.sequence, row.sequence):
+                    raise Broken(f"offsets {before.offset + 1} to {row.offset - 1} of {row.topic} were never given")
+            elif before is None and row.offset and not self.first_kept and not self._is_gap_told(-1, row.sequence):
+                raise Broken(f"offsets 0 to {row.offset - 1} of {row.topic} were never given")
+            last[row.topic] = row
+
+    def _is_gap_told(self, first: int, last: int) -> bool:
+        return any(begin <= last and end >= first for begin, end in self.told)
+
+    def _is_excused(self, message: Message) -> bool:
+        """Whether a message may be gone: retention took it, or damage that was told."""
+        return self.first_kept > 0 or bool(self.told)
+
+    def _check_connections(self, stored: dict[str, Row]) -> None:
+        """Messages of one connection are accepted in the order they were sent."""
+        last: dict[tuple[int, str], int] = {}
+        for message in self.messages.values():
+            row = stored.get(message.token)
+            if row is None or message.is_repeated:
+                continue
+            key = (message.connection, message.topic)
+            if row.sequence < last.get(key, -1):
+                raise Broken(f"{message.token} of {message.topic} was accepted before one that was sent earlier")
+            last[key] = row.sequence
+
+    # ---- at rest -----------------------------------------------------------------------------------------------------
+
+    def published(self, topic: str | None = None) -> Iterator[Message]:
+        """Publishes that are in the journal, in its order."""
+        return (message for message in self._published if topic is None or message.topic == topic)
+
+    def check_live(self) -> None:
+        """Everybody who is there and reads has got everything."""
+        for reader in self.live:
+            self._check_order(reader)
+            if reader.is_open:
+                for message in self.published():
+                    got = reader.got.get(message.topic, {})
+                    if message.at > reader.since and reader.wants(message.topic) and message.token not in got:
+                        raise Broken(f"{reader.name} missed {message.token} of {message.topic}")
+
+    def _check_order(self, reader: LiveReader) -> None:
+        for topic, got in reader.got.items():
+            offsets = [offset for token in got if (offset := self.messages[token].offset) is not None]
+            if offsets != sorted(offsets):
+                raise Broken(f"{reader.name} got messages of {topic} in another order: {offsets}")
+            between = {
+                message.offset
+                for message in self.published(topic)
+                if message.offset is not None and offsets and offsets[0] <= message.offset <= offsets[-1]
+            }
+            if missed := between - set(offsets):
+                raise Broken(f"{reader.name} missed offsets {sorted(missed)[:5]} of {topic} in between")
+
+    def check_asked(self) -> None:
+        for asked in self.asked.values():
+            if not asked.answers and not asked.is_lost and self.now() > asked.deadline:
+                raise Broken(f"request {asked.token} of {asked.by} was never answered")
+
+    def check_drained(self) -> None:
+        """After everything was consumed: durable subscriptions and queues have given out all they were to."""
+        if self.is_damaged:  # with a file subscriptions may be lost, too, and their cursors
+            return
+        stored = {message.token for message in self.published()}
+        for durable in self.durable.values():
+            for message in self.messages.values():
+                # Retention waits for cursors, so that it excuses nothing here.
+                is_kept = message.state == "acknowledged" or message.token in stored
+                if (
+                    is_kept
+                    and not message.is_request
+                    and message.topic == durable.topic
+                    and self._is_owed(message, durable)
+                ):
+                    raise Broken(f"{durable.name} never got {message.token} of {message.topic}")
+        for queue in self.queues.values():
+            missed = [message for message in self.published(queue.topic) if self._is_owed(message, queue)]
+            excuses = sorted(queue.excuses)
+            for message in sorted(missed, key=lambda each: each.at, reverse=True):
+                # The latest message with the latest excuse: each consumer can have had one.
+                if not excuses or excuses.pop() < message.at:
+                    raise Broken(f"queue {queue.name} never handed out {message.token}")
+
+    @staticmethod
+    def _is_owed(message: Message, receiver: Durable | Queue) -> bool:
+        return message.at > receiver.since and message.token not in receiver.seen

@@ -1,0 +1,153 @@
+"""The model itself: each promise, and what breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim.model import Broken, Message, Model, Row
+
+
+class Told:
+    """A model, and rows as the journal would have them."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+        self.model = Model(lambda: self.now)
+        self.rows: list[Row] = []
+
+    def publish(self, topic: str = "t", *, acknowledged: bool = True, stored: bool = True) -> Message:
+        self.now += 1
+        message = self.model.send(topic, 1)
+        if acknowledged:
+            self.model.note(message, "acknowledged")
+        if stored:
+            offset = sum(row.topic == topic for row in self.rows)
+            self.rows.append(Row(len(self.rows), topic, offset, "publish", message.payload, int(self.now)))
+        return message
+
+    def check(self) -> None:
+        self.model.check_journal(self.rows, 0, [])
+        self.model.check_live()
+        self.model.check_asked()
+        self.model.check_drained()
+
+
+def lost(told: Told) -> None:
+    told.publish(stored=False)
+
+
+def stored_twice(told: Told) -> None:
+    told.publish()
+    told.rows.append(told.rows[0]._replace(sequence=1, offset=1))
+
+
+def offset_left_out(told: Told) -> None:
+    told.publish()
+    told.publish()
+    told.rows[1] = told.rows[1]._replace(offset=2)
+
+
+def position_left_out(told: Told) -> None:
+    told.publish()
+    told.publish()
+    told.rows[1] = told.rows[1]._replace(sequence=2)
+
+
+def time_back(told: Told) -> None:
+    told.publish()
+    told.publish()
+    told.rows[1] = told.rows[1]._replace(time_us=0)
+
+
+def another_message_under_an_offset(told: Told) -> None:
+    message = told.publish()
+    told.check()
+    told.rows[0] = told.rows[0]._replace(payload=told.publish(stored=False).payload)
+    told.model.note(message, "stored")
+
+
+def refused_and_stored(told: Told) -> None:
+    told.model.note(told.publish(acknowledged=False), "refused")
+
+
+def missed_by_a_subscriber(told: Told) -> None:
+    told.model.add_live("reader", lambda topic: True)
+    told.publish()
+
+
+def never_delivered(told: Told) -> None:
+    told.model.add_durable("s on t", "t")
+    told.publish()
+
+
+def never_handed_out(told: Told) -> None:
+    told.model.add_queue("t")
+    told.publish()
+
+
+def never_answered(told: Told) -> None:
+    told.model.ask(told.model.send("r", 1, is_request=True), "asker", told.now + 1)
+    told.now += 2
+
+
+def accepted_before_an_earlier_one(told: Told) -> None:
+    told.publish()
+    told.publish()
+    first, second = told.rows
+    told.rows[:] = [first._replace(payload=second.payload), second._replace(payload=first.payload)]
+
+
+BREAKS = (
+    lost, stored_twice, offset_left_out, position_left_out, time_back, another_message_under_an_offset,
+    refused_and_stored, missed_by_a_subscriber, never_delivered, never_handed_out, never_answered,
+    accepted_before_an_earlier_one,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("do", BREAKS, ids=lambda do: do.__name__)
+def test_a_broken_promise_is_found(do: Callable[[Told], None]) -> None:
+    told = Told()
+
+    def all_of_it() -> None:
+        do(told)
+        told.check()
+
+    with pytest.raises(Broken):
+        all_of_it()
+
+
+def test_kept_promises_are_not_found_fault_with() -> None:
+    told = Told()
+    reader = told.model.add_live("reader", lambda topic: topic == "t")
+    durable, queue = told.model.add_durable("s on t", "t"), told.model.add_queue("t")
+    for _ in range(3):
+        message = told.publish()
+        reader.take(message.token, "t", message.payload)
+        durable.take(message.token, message.payload, len(told.rows) - 1, told.now)
+        queue.take(message.token, message.payload)
+    told.publish("elsewhere")
+    told.publish(acknowledged=False, stored=False)
+    told.check()
+
+
+def test_receivers_are_held_to_once() -> None:
+    told = Told()
+    reader, queue = told.model.add_live("reader", lambda topic: True), told.model.add_queue("t")
+    durable = told.model.add_durable("s on t", "t")
+    message = told.publish()
+    reader.take(message.token, "t", message.payload)
+    queue.take(message.token, message.payload)
+    durable.note_acknowledged(message.token)
+    repeats: tuple[Callable[[], None], ...] = (
+        lambda: reader.take(message.token, "t", message.payload),
+        lambda: queue.take(message.token, message.payload),
+        lambda: durable.take(message.token, message.payload, 0, told.now + 1),
+        lambda: reader.take(message.token, "t", b"other bytes"),
+    )
+    for again in repeats:
+        with pytest.raises(Broken):
+            again()
+    queue.note_end("power")
+    queue.take(message.token, message.payload)
