@@ -41,8 +41,9 @@ $(MADE):
 	echo "Setting up $(VENV) with $$($$python --version), about a minute ..."; \
 	$$python -m venv $(VENV)
 
+# Modules are compiled when they are first used: compiling all of Spark and pandas takes a third of the set-up.
 $(READY): requirements-spark.lock pyproject.toml | $(MADE)
-	@$(PIP) --require-hashes -r requirements-spark.lock
+	@$(PIP) --no-compile --require-hashes -r requirements-spark.lock
 	@$(PIP) --no-deps -e .
 	@touch $@
 
