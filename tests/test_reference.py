@@ -85,9 +85,10 @@ def every_command(*path: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Each command with its help page, as a person would find them."""
     text = help_of(*path)
     yield path, text
-    if "╭─ Commands" in text:
-        for name in COMMAND.findall(text.split("╭─ Commands")[1]):
-            yield from every_command(*path, name)
+    # The root lists its commands under several headings, groups under `Commands`.
+    lists = [panel for panel in text.split("╭─ ")[1:] if not panel.startswith(("Options ", "Arguments "))]
+    for name in COMMAND.findall("\n".join(lists)):
+        yield from every_command(*path, name)
 
 
 def test_no_command_and_no_option_is_missing() -> None:

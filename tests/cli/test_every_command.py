@@ -75,7 +75,8 @@ ON_A_BUS = {
 # Commands that read the folder of a bus, the settings or the saved contexts; nothing was imported or computed there.
 ON_A_FOLDER = {
     "config": "", "doctor": "", "version": "", "journal info": "", "journal verify": "", "journal dump": "",
-    "journal read": "0", "pipeline status": "", "pipeline captures": "", "pipeline verify": "", "pipeline compact": "",
+    "journal read": "0", "journal archive": "", "journal restore": "nosuch",
+    "pipeline status": "", "pipeline captures": "", "pipeline verify": "", "pipeline compact": "",
     "pipeline query": "'SELECT 1'", "pipeline unimport": "nosuch.mb", "pipeline reset": "checkpoint",
     "context add": "here raceway://127.0.0.1:9", "context list": "", "context use": "here", "context remove": "here",
     "completion": "bash",
@@ -88,7 +89,7 @@ FAILING = {
     "rejected show": ExitCode.FAILED, "rejected redrive": ExitCode.FAILED, "pipeline status": ExitCode.FAILED,
     "pipeline captures": ExitCode.FAILED, "pipeline verify": ExitCode.FAILED, "pipeline compact": ExitCode.FAILED,
     "pipeline query": ExitCode.FAILED, "pipeline unimport": ExitCode.FAILED,
-    "pipeline reset": ExitCode.FAILED,
+    "pipeline reset": ExitCode.FAILED, "journal archive": ExitCode.FAILED, "journal restore": ExitCode.FAILED,
 }  # fmt: skip
 # They print a log, or a script.
 WITHOUT_JSON = {"up", "serve", "track", "bench", "completion"}

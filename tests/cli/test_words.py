@@ -52,5 +52,12 @@ def test_no_help_page_has_a_word_that_it_does_not_explain() -> None:
         assert set(meanings(explain(said))) <= set(meanings(command.epilog or "")), name
 
 
+def test_the_first_help_page_explains_its_words_after_the_statuses() -> None:
+    epilog = app.info.epilog or ""
+    assert epilog.startswith("Exit status: ")
+    told = meanings(epilog.partition("\n\n")[2])
+    assert set(meanings(explain("wires, the journal, a context, the pipeline and the data folder"))) <= set(told)
+
+
 def meanings(paragraph: str) -> list[str]:
     return paragraph.removeprefix("Words: ").removesuffix(".").split("; ")

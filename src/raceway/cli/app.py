@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, TextIO, cast
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
 from raceway import __version__
-from raceway.cli import bus, options, output
+from raceway.cli import bus, options, output, words
 from raceway.cli.archive import archive, restore
 from raceway.cli.bench import bench
 from raceway.cli.completion import answer_shells, completion
@@ -40,6 +40,7 @@ FINDING = (
     "Commands find the running bus by the first of these: --url or --context after the command; the same before it; "
     "RACEWAY_URL; RACEWAY_CONTEXT; --data; the context in use (`raceway context use`); the data folder of the settings."
 )
+SET_UP = "Set-up"
 HELP_OF_URL = "The bus that the command talks to, as raceway://HOST[:8600]."
 HELP_OF_CONTEXT = "The same, by the name of a saved context."
 
@@ -54,20 +55,23 @@ app = options.Commands(
 
 for command in (archive, restore):
     journal_app.command()(command)
-of_wires = [load(name) for wire in WIRES for name in wire.commands]
-of_topics = [pub, sub, request, topics, trace, replay, lag]
-groups = [topic_app, subscription_app, peer_app, schema_app, rejected_app, journal_app, pipeline_app, context_app]
-for command in [up, serve, *of_wires, *of_topics, *groups]:
-    if isinstance(command, options.Commands):
-        app.add_typer(command)
-    else:
-        app.command()(command)
-app.command("config")(show_config)
-app.command()(doctor)
-app.command()(demo)
-app.command("load")(generate_load)
-app.command()(completion)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+NAMES = {show_config: "config", generate_load: "load"}
+# What help lists together, under its heading.
+PANELS: dict[str, list[Any]] = {
+    "Run a bus": [up, serve, demo],
+    "Messages": [pub, sub, request, topics, trace],
+    "Look after a bus": [topic_app, subscription_app, peer_app, schema_app, rejected_app, lag, replay, generate_load],
+    "Stored messages": [journal_app, pipeline_app],
+    "Single wires": [load(name) for wire in WIRES for name in wire.commands],
+    SET_UP: [show_config, doctor, context_app, completion],
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, options.Commands):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            app.command(NAMES.get(command), rich_help_panel=panel)(command)
+app.command(rich_help_panel=SET_UP, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
 def _print_version(wanted: bool) -> None:
@@ -90,13 +94,20 @@ def root(
     context_of_run.call_on_close(bus.note_before_command)
 
 
-@app.command()
+@app.command(rich_help_panel=SET_UP)
 def version(cli: options.Printing) -> None:
     """Print the versions of Raceway and Python."""
     import platform
 
     if not cli.prints_json({"raceway": __version__, "python": platform.python_version()}):
         print(f"raceway {__version__} (Python {platform.python_version()})")
+
+
+# The first lines of all commands and groups are on the first help page, too.
+listed = [str(each.help) for each in app.registered_commands]
+listed += [str(each.typer_instance.info.help) for each in app.registered_groups if each.typer_instance]
+first_page = "\n".join([FINDING, *(help.partition("\n\n")[0] for help in listed)])
+app.info.epilog = f"{EPILOG}\n\n{words.explain(first_page)}"
 
 
 def main() -> None:
