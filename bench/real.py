@@ -39,8 +39,8 @@ GOALS: list[Goal] = [
 ]
 STARTS: dict[str, Start] = {
     "Raceway": systems.raceway_by_default("tcp", CrowdMb()),
-    "Raceway, zbus": systems.raceway_by_default("zbus", CrowdZbus()),
-    "Raceway, HTTP": systems.raceway_by_default("console", CrowdHttp()),
+    "zbus on Raceway": systems.raceway_by_default("zbus", CrowdZbus()),
+    "HTTP on Raceway": systems.raceway_by_default("console", CrowdHttp()),
     "Mosquitto QoS 0": systems.mosquitto,
     "NATS core": systems.nats,
     "JetStream file": systems.jetstream("2m"),

@@ -96,7 +96,8 @@ class Report:
         ours = self._maybe_ours(key)
         if ours is None or peer not in runs:
             return None
-        return _median(runs[ours], figure) / _median(runs[peer], figure)
+        theirs = _median(runs[peer], figure)  # 0 if all was answered at once, so that nothing could be timed
+        return _median(runs[ours], figure) / theirs if theirs else None
 
     def _maybe_ours(self, key: str) -> str | None:
         """The first system of Raceway in a measure, to which others are compared."""

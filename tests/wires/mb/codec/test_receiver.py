@@ -389,3 +389,26 @@ def test_many_small_frames_without_newline_cost_no_more_than_their_bytes() -> No
     began = time.process_time()
     assert len(tcp().receive_data(data)) == 50_000
     assert time.process_time() - began < 5  # looking for the LF beyond the frame would read 6 GB
+
+
+HEADS = (b"publish:same.head:1.0.0", b"publish:same.head:1.0.0:" + ID)
+# What may follow a read of one header: the same with other lengths, and everything that only looks like it.
+FOLLOWING = st.one_of(
+    st.builds(lambda head, payload: head + b"\n" + payload, st.sampled_from(HEADS), st.binary(max_size=300)),
+    st.builds(lambda head, cut: head[:cut], st.sampled_from(HEADS), st.integers(0, 60)),
+    st.sampled_from(
+        [HEADS[1][:-3] + b"\nxyz\n", HEADS[1] + b":x\n", HEADS[1][:-1] + b"\n", HEADS[0] + b"\n" + b"x" * 2001]
+    ),
+)
+
+
+@given(st.sampled_from(HEADS), st.lists(FOLLOWING, max_size=12), st.integers(0, 400))
+def test_reads_of_one_header_and_any_lengths_are_read_as_each_message_by_itself(
+    head: bytes, following: list[bytes], cut: int
+) -> None:
+    limits = MbLimits(payload_limit=2000)
+    receiver = MbReceiver(limits, framed=True)
+    receiver.receive_data(b"".join(frame(head + b"\n" + b"x" * size) for size in range(2 * ALIKE)))
+    data = b"".join(map(frame, following))
+    found = flat([*receiver.receive_data(data[:cut]), *receiver.receive_data(data[cut:])])
+    assert found == strictly(following, limits)

@@ -32,7 +32,7 @@ from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, su
 from raceway.wires.mb.codec.header import ID_LENGTH, REQUEST, MbHeader, MbLimits, MbRefused, is_message_id
 from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape, single
 
-COLON = ord(":")
+COLON, LF = ord(":"), ord("\n")
 # Frames of one shape that are unpacked by one call. A higher number gains little, and fewer reads have that many.
 ALIKE = 32
 # Possessive quantifiers: a header comes from the network and must not make the search backtrack.
@@ -163,7 +163,7 @@ class MbReceiver:
 
     def _take_frames(self, data: bytes) -> int:
         """Decode all complete frames; return where the first incomplete one starts."""
-        at, size = self._take_alike_frames(data), len(data)
+        at, size = self._take_same_heads(data, self._take_alike_frames(data)), len(data)
         while size - (at := self._take_known_frames(data, at)) >= 4:
             (length,) = LENGTH.unpack_from(data, at)
             end = at + 4 + length
@@ -196,6 +196,36 @@ class MbReceiver:
             rows.ids.extend(fields[1::4])
             rows.payloads.extend(fields[3::4])
             at += frames.size
+        return at
+
+    def _take_same_heads(self, data: bytes, at: int) -> int:
+        """Decode frames with the header of the previous read's last one, of any length; return where they end."""
+        shape, rows = self._shape, self._rows
+        if shape is None:
+            return at
+        limit, size, before = self._limits.payload_limit, len(data), len(rows.payloads)
+        # Up to the id, or, if there is none, with the LF.
+        head = shape.start[4:] if shape.id_length else shape.start[4:] + b"\n"
+        id_at, body_at = len(head), len(head) + (shape.id_length + 1 if shape.id_length else 0)
+        add_id, add_payload, unpack_length, has_head = (
+            rows.ids.append, rows.payloads.append, LENGTH.unpack_from, data.startswith,
+        )  # fmt: skip
+        while size - at >= 4:
+            (length,) = unpack_length(data, at)
+            start = at + 4
+            end = start + length
+            if length > limit or length < body_at or end > size or not has_head(head, start):
+                break
+            if id_at < body_at:
+                if data[start + body_at - 1] != LF:
+                    break
+                add_id(data[start + id_at : start + body_at - 1])
+            add_payload(data[start + body_at : end])
+            at = end
+        came = len(rows.payloads) - before
+        rows.known.extend([shape.known] * came)
+        if id_at == body_at:
+            rows.ids.extend([b""] * came)
         return at
 
     def _take_known_frames(self, data: bytes, at: int) -> int:
