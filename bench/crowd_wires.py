@@ -232,7 +232,7 @@ class Amqp:
         start = bytes(4) + self._short(b"PLAIN") + struct.pack(">I", len(secret)) + secret + self._short(b"en_US")
         peer.sendall(self._method(0, 10, 11, start))
         receive_until(peer, self._mark(10, 30))
-        peer.sendall(self._method(0, 10, 31, struct.pack(">HIH", 0, 131072, 0)))
+        peer.sendall(self._method(0, 10, 31, struct.pack(">HIH", 2047, 131072, 0)))
         self._ask(peer, 0, 10, 40, self._short(b"/") + b"\x00\x00")
         self._ask(peer, 1, 20, 10, b"\x00")
 

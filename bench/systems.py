@@ -222,7 +222,7 @@ def rabbitmq(*, durable: bool) -> Start:
         # The port mapper of Erlang: started here, since a node would start one that outlives it.
         epmd = spawn([mapper, "-address", "127.0.0.1", "-port", own["ERL_EPMD_PORT"]], folder, port + 2000)
         try:
-            process = spawn([str(program)], folder, port, env=own)
+            process = spawn([str(program)], folder, port, env=own, patience_s=90)
         except BaseException:
             epmd.kill()
             raise
@@ -255,7 +255,12 @@ def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] 
 
 
 def spawn(
-    command: list[str], folder: Path, port: int, cwd: Path | None = None, env: dict[str, str] | None = None
+    command: list[str],
+    folder: Path,
+    port: int,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    patience_s: float = TIMEOUT_S,
 ) -> subprocess.Popen[bytes]:
     """Start a server and wait until it listens on `port`."""
     if _answers(port):
@@ -264,7 +269,7 @@ def spawn(
         process = subprocess.Popen(
             command, cwd=cwd or folder, stdout=output, stderr=output, env=os.environ | (env or {})
         )
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + patience_s
     while not _answers(port):
         if time.monotonic() > deadline or process.poll() is not None:
             process.kill()
