@@ -28,6 +28,8 @@ from tests.rigs.server import Door, Server
 TOPIC = b"bench.path"
 # All topics of `bench.real`, as NATS writes it.
 CROWD_TOPICS = b"crowd.*"
+# Longest wait for a server to finish what an earlier scenario left.
+IDLE_WAIT_S = 30.0
 # Port of the reference server (--trial).
 TRIAL_PORT = 25001
 
@@ -59,21 +61,38 @@ class System:
         # A wire of `crowd_wires`; what it can do shows in its methods.
         self.crowd = crowd
         self._helper = helper
-        # Scenarios for which its queues were made.
+        # Scenarios that it has begun: its queues are made, and it was idle.
         self.prepared: set[str] = set()
         self._figures = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
         """CPU time of the server and of its children, those included that have ended."""
         total = 0.0
-        for process in (self._figures, *self._figures.children(recursive=True)):
+        for process in self._tree():
             with suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
                 total += times.user + times.system + times.children_user + times.children_system
         return total
 
+    def wait_until_idle(self, longest_s: float = IDLE_WAIT_S) -> None:
+        """Wait for work that an earlier scenario left to do, such as sealing."""
+        end, before = time.monotonic() + longest_s, self.cpu_s()
+        while time.monotonic() < end:
+            time.sleep(0.2)
+            before, last = self.cpu_s(), before
+            if before - last < 0.02:
+                return
+
     def rss_mb(self) -> float:
-        return float(self._figures.memory_info().rss) / 2**20
+        """Memory of the server and of its children, in MiB."""
+        total = 0.0
+        for process in self._tree():
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        return total / 2**20
+
+    def _tree(self) -> list[psutil.Process]:
+        return [self._figures, *self._figures.children(recursive=True)]
 
     def log(self) -> str:
         """The end of the server's output, for a failed run."""
