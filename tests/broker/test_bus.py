@@ -17,9 +17,9 @@ class CountingBench(Bench):
         self.flushes = 0
         flush = self.journal.flush
 
-        def counted(*, patient: bool = False) -> None:
+        def counted() -> None:
             self.flushes += 1
-            flush(patient=patient)
+            flush()
 
         self.journal.flush = counted  # type: ignore[method-assign]
 

@@ -153,7 +153,7 @@ class Bus:
         """Flush the journal at the end of a turn, or start the linger timer if no commit is awaited."""
         self._journal_owed = False
         if self.journal.is_awaited or not self.settings.linger_ms:
-            self.journal.flush(patient=True)
+            self.journal.flush()
         elif not self._lingering:
             self._lingering = True
             self.loop.call_later(self.settings.linger_ms / 1000, self._end_linger)

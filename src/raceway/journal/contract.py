@@ -187,10 +187,8 @@ class Journal(SearchedRows, Protocol):
     """Append rows, read them, and keep the small state that belongs to them."""
 
     # `pressure(True)` asks the owner to stop reading from sockets, `pressure(False)` to go on.
-    # `later` is the owner's timer (seconds, call), if it has one: only then `flush` may be patient.
     state: State
     pressure: Callable[[bool], None]
-    later: Callable[[float, Callable[[], None]], object] | None
 
     @property
     def next_sequence(self) -> int: ...
@@ -215,11 +213,8 @@ class Journal(SearchedRows, Protocol):
     def set_state(self, section: str, key: str, value: Any | None) -> None:
         """Store `value` (JSON-able; None deletes) in the order of the rows. Visible in `state` at once."""
 
-    def flush(self, *, patient: bool = False) -> None:
-        """Commit the open block if the writer is idle. Call it once per loop turn; cheap if there is nothing.
-
-        `patient`: not yet, if many others are about to append who were just told of a commit; at most a millisecond.
-        """
+    def flush(self) -> None:
+        """Commit the open block if the writer is idle. Call it once per loop turn; cheap if there is nothing."""
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
         """Call `done(None)` when everything appended so far is committed, `done(error)` if it cannot be.

@@ -183,7 +183,6 @@ class LocalJournal(Intake, JournalReading):
         """See `Journal.close`."""
         if self._status == "closed":
             return
-        self.later = None  # nobody comes back any more
         if self._status in ("ok", "low_space"):
             self.flush()
             # The queue is read directly: `post` would need the loop, which is blocked here. `_committed`

@@ -40,7 +40,6 @@ class LocalBus:
 
 def local_bus(settings: config.Config, journal: Journal, loop: asyncio.AbstractEventLoop) -> LocalBus:
     broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
-    journal.later = loop.call_later
     broker.offload = broker.catch_ups.offload = partial(_offload, loop)
     return LocalBus(broker, Door(broker))
 

@@ -10,7 +10,7 @@ from raceway import config
 from raceway.errors import DiskFullError, JournalError, RacewayError, ReadOnlyError
 from raceway.journal.state import State
 from raceway.journal.write.block import OpenBlock
-from raceway.journal.write.intake import MANY_ROWS, Intake
+from raceway.journal.write.intake import Intake
 from raceway.model.envelope import PUBLISH, Batch
 from tests.rigs.journal import Clock
 
@@ -184,95 +184,3 @@ def test_a_done_may_append() -> None:
     held.succeed()
     held.flush()
     assert [(block.first, block.spans) for block in held.handed] == [(101, [("b", 0, 1)])]
-
-
-# ---- company ---------------------------------------------------------------------------------------------------------
-
-
-class Gathering(Held):
-    """With a timer of the owner's, whose calls the test makes."""
-
-    def __init__(self, clients: int) -> None:
-        super().__init__()
-        self.timers: list[Any] = []
-        self.later = lambda seconds, call: self.timers.append(call)
-        for _ in range(clients):
-            self.publish(b"a")
-        self.flush(patient=True)
-
-    @property
-    def sizes(self) -> list[int]:
-        return [block.rows for block in self.handed]
-
-
-def test_the_first_who_comes_back_waits_for_the_others_who_were_told_with_it() -> None:
-    held = Gathering(5)
-    held.succeed()
-    for _ in range(5):
-        assert held.sizes == []
-        held.publish(b"a")
-        held.flush(patient=True)
-    assert held.sizes == [5]
-    held.succeed()
-    assert held.answers == [None] * 10
-
-
-def test_who_came_while_a_large_block_was_synced_waits_for_those_of_that_block() -> None:
-    held = Gathering(8)
-    held.publish(b"a")
-    held.succeed()
-    assert held.sizes == []
-    for _ in range(7):
-        held.publish(b"a")
-        held.flush(patient=True)
-    assert held.sizes == [8]
-
-
-def test_a_block_without_its_company_goes_when_the_time_is_over_and_only_then() -> None:
-    held = Gathering(8)
-    held.succeed()
-    held.publish(b"a")
-    held.flush(patient=True)
-    held.publish(b"a")
-    held.flush(patient=True)
-    assert (held.sizes, len(held.timers)) == ([], 1)
-    held.timers.pop()()
-    assert held.sizes == [2]
-    held.succeed()
-    held.publish(b"a")
-    held.flush(patient=True)
-    assert held.sizes == [1], "two are no company"
-    held.succeed()
-    assert held.answers == [None] * 11
-
-
-def test_a_timer_of_a_block_that_went_earlier_does_nothing() -> None:
-    held = Gathering(4)
-    held.succeed()
-    for _ in range(4):
-        held.publish(b"a")
-        held.flush(patient=True)
-    held.publish(b"a")
-    held.timers.pop()()
-    assert held.sizes == [4]
-    held.succeed()
-    held.timers.pop()()
-    assert held.sizes == [1]
-
-
-def test_nobody_waits_for_company_that_is_mostly_there_or_when_told_to_flush() -> None:
-    held = Gathering(4)
-    for _ in range(2):
-        held.publish(b"a")
-    held.succeed()
-    assert held.sizes == [2], "half are there"
-    held = Gathering(4)
-    held.succeed()
-    held.publish(b"a")
-    held.flush()
-    assert held.sizes == [1]
-    held = Gathering(4)
-    held.succeed()
-    held.publish(b"a", MANY_ROWS)
-    held.flush(patient=True)
-    assert held.sizes == [MANY_ROWS], "worth a block of their own"

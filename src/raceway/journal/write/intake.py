@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import count, repeat
 from typing import Any, Literal
 
@@ -36,10 +35,6 @@ _REFUSALS = {
 _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 
-# Waiters that make a company: with fewer, a block of their own costs less than waiting for the others.
-COMPANY = 4
-# How long a block waits for company: what a loop's timer can measure, and about what a sync takes.
-GATHER_S = 0.001
 # This many rows are worth a block of their own, whether somebody waits for them or not.
 MANY_ROWS = 512
 
@@ -53,8 +48,6 @@ class Intake(ABC):
         self.state = state
         # Ignored by owners that do not read from sockets.
         self.pressure: Callable[[bool], None] = lambda _: None
-        # The owner's timer: seconds, call. Without one no block waits for company.
-        self.later: Callable[[float, Callable[[], None]], object] | None = None
         self._settings, self._clock = settings, clock
         self._block_rows, self._block_bytes = settings.block_rows, settings.block_bytes
         self._open = OpenBlock(next_sequence)
@@ -67,9 +60,6 @@ class Intake(ABC):
         self._refusals = 0
         # Set if somebody waits for the open block, or asked for a flush while a block was in flight.
         self._hurry = False
-        # Waiters of the last committed block, and the open block that waits for as many.
-        self._company = 0
-        self._gathering: OpenBlock | None = None
 
     @property
     def next_sequence(self) -> int:
@@ -132,40 +122,18 @@ class Intake(ABC):
         self.state.time_us = max(self._clock(), self.state.time_us)
         self._unsynced += self._open.add_control(section, key, encode_row(section, key, value), self.state.time_us)
 
-    def flush(self, *, patient: bool = False) -> None:
+    def flush(self) -> None:
         """See `Journal.flush`."""
         # Remembered: `_committed` flushes again as soon as the writer is free.
         if self._in_flight is not None or self._status in ("disk_full", "read_only"):
             self._hurry = True
             return
         if not self._waiting:
-            if not self._open.rows or (patient and self._waits_for_company()):
+            if not self._open.rows:
                 return
             self._close_open()
         self._in_flight = self._waiting.popleft()
         self._hand_over(self._in_flight)
-
-    def _waits_for_company(self) -> bool:
-        """Return whether the open block should wait for more: those told of the last commit are about to come back.
-
-        Clients with one message each in flight come back together, one after the other. The first of them would
-        otherwise get a block for itself, and all others wait for its sync.
-        """
-        if self.later is None or self._company < COMPANY:
-            return False
-        if len(self._open.dones) >= self._company or self._open.messages >= MANY_ROWS:
-            return False
-        if self._gathering is not self._open:
-            if 4 * len(self._open.dones) > self._company:  # most are not about to come, they are here
-                return False
-            self._gathering = self._open
-            self.later(GATHER_S, partial(self._end_gathering, self._open))
-        return True
-
-    def _end_gathering(self, block: OpenBlock) -> None:
-        """Commit a block that has waited for company long enough, unless it went earlier."""
-        if self._open is block and self._in_flight is None:
-            self.flush()
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
         """See `Journal.after_commit`."""
@@ -187,9 +155,8 @@ class Intake(ABC):
         """Handle the commit of the block in flight."""
         self._in_flight = None
         self._unsynced -= block.size
-        self._company = len(block.dones)
         if self.is_awaited:
-            self.flush(patient=True)  # first: the disk works while the callbacks run
+            self.flush()  # first: the disk works while the callbacks run
         for done in block.dones:
             _tell(done, None)
         for done, _ in block.waiting:
