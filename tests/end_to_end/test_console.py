@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import quote
 
@@ -85,6 +86,24 @@ def test_a_chart_is_read_with_the_arrow_keys(visitor: Visitor) -> None:
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".legend")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d"))
     expect(page.locator("svg.chart .cursor")).to_have_count(1)
+
+
+def test_another_time_is_drawn_from_what_was_measured(visitor: Visitor, port: Airport) -> None:
+    wait_until(lambda: len(port.ask("/api/history/bus?points=1000")["times_us"]) > 5, 30)
+    now = port.ask("/api/overview")
+    ends = (now["time_us"] // 1_000_000 - now["uptime_s"], now["time_us"] // 1_000_000)
+    shown = "/".join(f"{datetime.fromtimestamp(each, UTC):%Y-%m-%dT%H:%M:%SZ}" for each in ends)
+    page = visitor.go(f"?range={shown}")
+    for wire in ("mb", "danube", "zbus", "seneca"):
+        line = page.get_by_role("img", name="Messages a second").locator(f"path.line.{wire}")
+        assert (line.get_attribute("d") or "").count("L") >= 3
+    expect(
+        page.get_by_role("img", name="99 of 100 answers within, by wire").locator("path.line.seneca")
+    ).to_be_attached()
+    expect(page.get_by_role("table", name="Busiest topics")).to_contain_text("checkin.seat")
+    visitor.picture("history")
+    page.get_by_label("Time shown").select_option("")
+    expect(page).not_to_have_url(re.compile("range="))
 
 
 def test_topics_are_found_and_lead_to_their_subscriptions(visitor: Visitor) -> None:

@@ -16,7 +16,10 @@ from tests.rigs.danube_wire import DanubeWire, danube_wire
 from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server
 
-EMPTY = ("topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal")
+EMPTY = (
+    "topics", "subscriptions", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal",
+    "changes",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

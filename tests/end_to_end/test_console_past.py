@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from raceway.client import sync
 from raceway.web.moments import FOLDER, Moment, read_moments
 from tests.rigs import http_door
-from tests.rigs.browser import Visitor, running_browser, visiting
+from tests.rigs.browser import LOOKS, Visitor, barriers, running_browser, visiting
 from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server, wait_until
 
@@ -66,8 +66,16 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
+@pytest.fixture(params=LOOKS, ids=str)
+def visitor(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    with visiting(browser, server, *request.param) as found:
+        yield found
+        assert barriers(found.page) == []
+        assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.fixture
-def visitor(browser: Browser, server: Server) -> Iterator[Visitor]:
+def analyst(browser: Browser, server: Server) -> Iterator[Visitor]:
     with visiting(browser, server, width=1440) as found:
         yield found
 
@@ -174,8 +182,8 @@ def test_history_outlasts_a_restart_and_what_is_damaged_is_set_aside(visitor: Vi
     assert drawn(page, "Messages behind", "behind").count("M") >= 2, "the time between is a gap"
 
 
-def test_tables_are_asked_with_sql(visitor: Visitor) -> None:
-    page = visitor.go("pipeline")
+def test_tables_are_asked_with_sql(analyst: Visitor) -> None:
+    page = analyst.go("pipeline")
     form = page.get_by_role("form", name="SQL")
     form.get_by_label("SQL", exact=True).fill(
         "SELECT topic, messages, seen_us FROM gold.topic_stats WHERE messages < 3;"
@@ -197,11 +205,11 @@ def test_tables_are_asked_with_sql(visitor: Visitor) -> None:
     form.get_by_role("button", name="Run").click()
     expect(page.locator("main .fault")).to_contain_text("Permission Error")
     expect(rows).to_have_count(0)
-    visitor.forgive(400)
+    analyst.forgive(400)
 
 
-def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(visitor: Visitor) -> None:
-    page = visitor.go("pipeline")
+def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(analyst: Visitor) -> None:
+    page = analyst.go("pipeline")
     page.get_by_role("table", name="Tables").get_by_role("link", name="gold.topic_stats").click()
     rows = page.get_by_role("table", name="Result").locator("tbody tr")
     expect(rows).to_have_count(500)

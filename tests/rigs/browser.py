@@ -15,11 +15,23 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.rigs.server import Server
-from tests.rigs.tools import installed
+from tests.rigs.tools import axe, installed
 
 PICTURES = os.environ.get("RACEWAY_PICTURES", "")
 SLOW_MS = 60_000
 expect.set_options(timeout=SLOW_MS)
+
+
+# Screens on which everything is tried: width and colours.
+LOOKS = ((1440, "light"), (390, "dark"))
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds that keeps people from using a page. Labels that differ from what stands on a button count,
+    too, which it does not look for by itself."""
+    page.evaluate(axe())
+    result = page.evaluate("axe.run({rules: {'label-content-name-mismatch': {enabled: true}}})")
+    return [f"{each['id']} {node['html'][:120]}" for each in result["violations"] for node in each["nodes"][:3]]
 
 
 @contextmanager

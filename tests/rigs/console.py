@@ -275,7 +275,7 @@ class Airport:
 
 @contextmanager
 def airport(turn_s: float = TURN_S, live_ms: int = LIVE_MS) -> Iterator[Airport]:
-    with running_server(RACEWAY_LISTEN__HTTP__LIVE_MS=live_ms) as server:
+    with running_server(RACEWAY_LISTEN__HTTP__LIVE_MS=live_ms, RACEWAY_HISTORY__INTERVAL_S=1) as server:
         port = Airport(server, turn_s)
         port.start()
         try:

@@ -73,9 +73,20 @@ def test_the_history_of_the_bus_has_averages_of_steps(bus: Bus) -> None:
     until_us = bus.bench.loop.wall_us() + 1
     found = bus.ask(f"/api/history/bus?since_us={until_us - 40_000_000}&until_us={until_us}&points=2")
     assert found["rates"]["mb"] == [2.0, 0.0]
-    assert found["every_s"] == 20
+    assert (found["every_s"], found["gaps"]) == (20, [])
     assert found["times_us"] == [until_us - 1 - 20_000_000, until_us - 1]
     assert bus.ask(f"/api/history/bus?until_us={until_us - 40_000_000}")["times_us"] == []
+
+
+def test_a_late_measurement_leaves_no_gap_but_a_stopped_bus_does(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds in (1, 30, 1):
+        bus.record(seconds)
+    assert bus.ask("/api/history/bus?points=1000")["gaps"] == []
+    before = bus.recorder._before
+    bus.bench.loop.advance(60)
+    monkeypatch.setattr(bus.recorder, "_before", before._replace(time_us=bus.bench.loop.wall_us()))
+    bus.record(1)
+    assert bus.ask("/api/history/bus?points=1000")["gaps"] == [3]
 
 
 def test_a_topic_has_its_own_history(bus: Bus) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import nlargest
 from pathlib import Path
-from typing import Annotated, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -47,6 +47,8 @@ F = TypeVar("F")
 HOUR_US = 3_600_000_000
 LARGEST = 2**53
 RESPONSE = "response"
+# Less is no gap: the clock of the bus is not exact.
+LEAST_GAP_US = 500_000
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -201,11 +203,13 @@ class AnswerSeries(msgspec.Struct, frozen=True):
 
 
 class BusHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The bus by steps of `every_s` seconds, which end at `times_us`; steps without a measurement are left out.
+    """The bus by steps of `every_s` seconds, which end at `times_us`; steps without a measurement are left out. `gaps`
+    are the numbers of steps before which nothing was measured, as while the bus was stopped.
     `rates` and `answers` are by wire, `lag` is that of all subscriptions and queues, `sync_us` that of the journal."""
 
     every_s: float
     times_us: list[int]
+    gaps: list[int]
     rates: dict[str, list[float]]
     delivered: list[float]
     errors: list[float]
@@ -220,6 +224,7 @@ class TopicHistory(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     every_s: float
     times_us: list[int]
+    gaps: list[int]
     rate: list[float | None]
     lag: list[int | None]
     answers: AnswerSeries
@@ -303,14 +308,18 @@ class _Measurement(NamedTuple, Generic[F]):
 
 def _steps(
     parts: Iterable[_Measurement[F]], since_us: int, until_us: int, points: int
-) -> tuple[float, list[list[_Measurement[F]]]]:
-    """Return what was measured by steps of a time, and the length of a step in seconds."""
+) -> tuple[dict[str, Any], list[list[_Measurement[F]]]]:
+    """Return what was measured by steps of a time, and what all histories say of their steps."""
     step_us = max((until_us - since_us) // points, 1)
     found: dict[int, list[_Measurement[F]]] = {}
     for part in parts:
         found.setdefault((part.time_us - since_us) // step_us, []).append(part)
     steps = list(found.values())
-    return max(step_us / 1e6, *(part.took_s for step in steps[:1] for part in step), 0.0), steps
+    # A measurement that came late covers all since the one before: nothing is missing.
+    begins = [step[0].time_us - step[0].took_s * 1_000_000 for step in steps]
+    ends = [step[-1].time_us for step in steps]
+    gaps = [at for at in range(1, len(steps)) if begins[at] - ends[at - 1] > max(step_us, LEAST_GAP_US)]
+    return {"every_s": step_us / 1_000_000, "times_us": ends, "gaps": gaps}, steps
 
 
 def _mean(rates: Iterable[tuple[float, float]]) -> float:
@@ -339,11 +348,11 @@ def _series(joined: Iterable[Answers | None]) -> AnswerSeries:
 
 def _bus(since_us: int, until_us: int, points: int, moments: Iterable[BusMoment]) -> BusHistory:
     parts = (_Measurement(each.time_us, each.took_s, each) for each in moments)
-    every_s, steps = _steps(parts, since_us, until_us, points)
+    about, steps = _steps(parts, since_us, until_us, points)
     wires = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.wires)
     asking = dict.fromkeys(wire for step in steps for part in step for wire in part.figures.answers)
     return BusHistory(
-        every_s=every_s, times_us=[step[-1].time_us for step in steps],
+        **about,
         rates={
             wire: [_mean((part.figures.wires.get(wire, 0), part.took_s) for part in step) for step in steps]
             for wire in wires
@@ -363,10 +372,10 @@ def _topic(
     name: str, names: Sequence[str], since_us: int, until_us: int, points: int, moments: Iterable[PackedMoment]
 ) -> TopicHistory:
     parts = (_Measurement(each.time_us, each.took_s, _maybe_figures(each, names)) for each in moments)
-    every_s, steps = _steps(parts, since_us, until_us, points)
+    about, steps = _steps(parts, since_us, until_us, points)
     known = [[(part.figures, part.took_s) for part in step if part.figures is not None] for step in steps]
     return TopicHistory(
-        topic=name, every_s=every_s, times_us=[step[-1].time_us for step in steps],
+        topic=name, **about,
         rate=[_mean((figures.rate, took_s) for figures, took_s in step) if step else None for step in known],
         lag=[max((figures.lag for figures, _ in step), default=None) for step in known],
         answers=_series(_joined(figures.answers for figures, _ in step) for step in known),

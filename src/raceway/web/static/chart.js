@@ -14,13 +14,11 @@ const RIGHT = 6;
 const HALF_LABEL = 28;
 const LEAST_S = 60;
 const SPARK = { width: 200, height: 44, seconds: 60 };
-// So many steps without a figure are a gap.
-const BROKEN = 2.5;
 
 /**
  * @typedef {{time_us: number, wires: Record<string, number>}} Sample
  * @typedef {{time_us: number, values: Record<string, number | null>}} Point
- * @typedef {{begin_us: number, end_us: number, every_us: number}} Window  what is shown, and how far figures are apart
+ * @typedef {{begin_us: number, end_us: number, gaps: number[]}} Window  what is shown, and before which points nothing was measured
  */
 
 export class LineChart {
@@ -40,7 +38,7 @@ export class LineChart {
     /** @type {Point[]} */
     this.points = [];
     /** @type {Window} */
-    this.window = { begin_us: 0, end_us: 1, every_us: 1 };
+    this.window = { begin_us: 0, end_us: 1, gaps: [] };
     this.isLive = false;
     /** @type {number | null} */
     this.chosen = null;
@@ -58,7 +56,7 @@ export class LineChart {
     const end_us = points[points.length - 1]?.time_us ?? 0;
     const known = points.length ? end_us - points[0].time_us : 0;
     this.isLive = true;
-    this.#show(names, points, { begin_us: end_us - Math.max(LEAST_S * 1e6, known), end_us, every_us: Infinity });
+    this.#show(names, points, { begin_us: end_us - Math.max(LEAST_S * 1e6, known), end_us, gaps: [] });
   }
 
   /** Another time. @param {string[]} names @param {Point[]} points @param {Window} window */
@@ -125,9 +123,8 @@ export class LineChart {
       const x = this.#across(width)(us);
       return s("text", { x, y: this.height - 5, "text-anchor": width - RIGHT - x < HALF_LABEL ? "end" : x - LEFT < HALF_LABEL ? "start" : "middle" }, text);
     });
-    const times = this.points.map((point) => point.time_us);
     const shapes = this.names.map((name) => {
-      const parts = runs(times, this.points.map((point) => point.values[name]), BROKEN * this.window.every_us).map((run) => ({ xs: run.map((at) => xs[at]), ys: run.map((at) => y(this.points[at].values[name] ?? 0)) }));
+      const parts = runs(this.points.map((point) => point.values[name]), this.window.gaps).map((run) => ({ xs: run.map((at) => xs[at]), ys: run.map((at) => y(this.points[at].values[name] ?? 0)) }));
       return s("g", { class: wireClass(name) }, s("path", { class: "area", d: parts.map((part) => area(part.xs, part.ys, ground)).join("") }), s("path", { class: `line ${wireClass(name)}`, d: parts.map((part) => line(part.xs, part.ys)).join("") }));
     });
     replace(this.drawing, ...grid.flat(), ...marks, ...shapes, ...this.#cursor(xs, y, ground));

@@ -54,7 +54,7 @@ class Past {
     const chosen = this.view.range();
     const found = await get(this.path, { ...this.query, ...times(chosen) }, this.view.signal);
     const nowUs = Date.now() * 1000;
-    const window = { begin_us: chosen?.sinceUs ?? nowUs - HOUR_US, end_us: chosen?.untilUs ?? nowUs, every_us: found.every_s * 1e6 };
+    const window = { begin_us: chosen?.sinceUs ?? nowUs - HOUR_US, end_us: chosen?.untilUs ?? nowUs, gaps: found.gaps };
     return { found, window };
   }
 }

@@ -40,19 +40,18 @@ export function moments(beginUs, endUs, most = 6) {
 }
 
 /**
- * Which points are joined by a line: it is broken where a value is missing, or too much time lies between two.
- * @param {number[]} times
+ * Which points are joined by a line: it is broken where a value is missing, and before some points.
  * @param {(number | null | undefined)[]} values
- * @param {number} longest  time between two
+ * @param {number[]} gaps  numbers of points before which nothing was measured
  * @returns {number[][]}  the numbers of points
  */
-export function runs(times, values, longest) {
+export function runs(values, gaps) {
   /** @type {number[][]} */
   const found = [];
   let last = -1;
   values.forEach((value, at) => {
     if (value === null || value === undefined) return;
-    if (last < 0 || last !== at - 1 || times[at] - times[last] > longest) found.push([]);
+    if (last < 0 || last !== at - 1 || gaps.includes(at)) found.push([]);
     found[found.length - 1].push(at);
     last = at;
   });
