@@ -133,6 +133,7 @@ protos: setup-dev ## Write the modules of the Danube messages anew from their .p
 lock: setup-dev ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --extra spark --extra dev --output-file requirements-dev.lock
 	@$(UV_COMPILE) --constraints requirements-dev.lock --output-file requirements.lock
+	@$(UV_COMPILE) --constraints requirements-dev.lock --extra kafka --output-file requirements-kafka.lock
 	@$(UV_COMPILE) --constraints requirements-dev.lock --extra otel --output-file requirements-otel.lock
 	@$(UV_COMPILE) --constraints requirements-dev.lock --extra spark --output-file requirements-spark.lock
 

@@ -46,6 +46,7 @@ GROUPS = {
     "tests/cli/test_pipeline.py": "pipeline commands",
     "tests/end_to_end/test_console": "chromium",
     "tests/test_site.py": "chromium",
+    "tests/mirror/": "kafka",
 }
 
 

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
     "journal/archive/test_copying.py": "journal/archive/lease journal/archive/ledger",
     "journal/archive/test_reader.py": "journal/archive/files journal/archive/segment",
+    "mirror/test_outgoing.py": "mirror/positions",
     "net/client/test_schemas.py": "net/client/console",
     "net/test_connection.py": "net/runtime",
     "net/test_sockets.py": "net/certificates",

@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "wires.captures": VOCABULARY | {"config", "journal.format"},
     "web": VOCABULARY | {"config", "schema", "journal", "broker", "net"} | RECORDS,
     "telemetry": VOCABULARY | {"config", "journal"},
+    "mirror": VOCABULARY | {"config", "journal", "net", "client"},
     "client": VOCABULARY | {"net"} | RECORDS | {f"wires.{wire}.client" for wire in WIRES},
     "pipeline": VOCABULARY | {"config", "journal", "schema", "wires.captures"} | RECORDS
     | {f"wires.{wire}.{part}" for wire in WIRES for part in ("capture", "codec")},

@@ -4,7 +4,8 @@ A lock file has one `group:artifact:version sha256` a line. They come from Maven
 mirror of it in `~/.m2/settings.xml`, if there is one; or from the repository that DEFAULT_ARTIFACT_REPOSITORY names,
 the variable that Spark's own resolver reads.
 
-    python -m tools.jars org.apache.kafka:kafka_2.13:4.3.1 > tools/kafka-jars.txt    lock a jar and all that it needs
+    python -m tools.jars org.apache.kafka:kafka_2.13:4.3.1 org.apache.logging.log4j:log4j-slf4j-impl:2.25.4 \\
+        > tools/kafka-jars.txt                                       lock jars and all that they need
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def fetch(lock: Path) -> list[Path]:
     return list(jars.values())
 
 
-def lock_lines(coordinates: str) -> list[str]:
-    """Return the lines of a lock file for a jar and all that it needs. Raises JarsError."""
-    with _resolved([coordinates], WITH_ALL) as found:
+def lock_lines(*coordinates: str) -> list[str]:
+    """Return the lines of a lock file for jars and all that they need. Raises JarsError."""
+    with _resolved(coordinates, WITH_ALL) as found:
         return sorted(f"{name} {_sha256(jar)}" for name, jar in found.items())
 
 
@@ -163,4 +164,4 @@ def _sha256(file: Path) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(lock_lines(sys.argv[1])))
+    print("\n".join(lock_lines(*sys.argv[1:])))

@@ -60,6 +60,7 @@
         │   └── MissingRowsError      positions that no file has
         ├── UnsupportedError        the wire of a client does not have a method
         ├── PipelineError           tables, checkpoints, Spark or Java
+        ├── MirrorError             Kafka, or what a mirror may do there
         └── ConnectionLostError     a client's connection ended before the answer
             ├── NotConnectedError     no connection could be made
             └── NoAnswerError         no answer in time; the call may have been carried out
@@ -602,6 +603,10 @@ class UnsupportedError(FactsError, LocalError, code="unsupported"):
 
 class PipelineError(LocalError, code="pipeline"):
     """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
+
+
+class MirrorError(LocalError, code="mirror"):
+    """An error of Kafka, or of what a mirror may do there; the text says what to do."""
 
 
 class ConnectionLostError(FactsError, LocalError, code="connection_lost", retriable=True):

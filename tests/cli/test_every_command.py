@@ -82,7 +82,7 @@ ON_A_FOLDER = {
     "completion": "bash",
 }  # fmt: skip
 # Commands that run until they are stopped, or start Spark: here with bad arguments only. Each has tests of its own.
-ELSEWHERE = {"up", "serve", "track", "demo", "bench", "pipeline import", "pipeline run"}
+ELSEWHERE = {"up", "serve", "track", "demo", "bench", "mirror", "pipeline import", "pipeline run"}
 # Commands that are right to fail here, because nothing is there that they ask for.
 FAILING = {
     "sub": ExitCode.TIMEOUT, "request": ExitCode.FAILED, "trace": ExitCode.FAILED, "peer disconnect": ExitCode.FAILED,

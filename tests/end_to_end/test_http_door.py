@@ -145,6 +145,16 @@ def test_a_repeated_dedup_id_is_not_stored_again(server: Server, topic: str) -> 
     assert len(get(server, f"/topics/{topic}").json()["messages"]) == 1
 
 
+def test_a_list_of_repeats_is_answered_and_not_stored_again(server: Server, topic: str) -> None:
+    """L9"""
+    body = json.dumps({"messages": [{"payload": text, "attributes": {"x-dedup-id": text}} for text in ("1", "2")]})
+    for _ in range(2):
+        told = post(server, f"/topics/{topic}", body.encode(), content_type="application/vnd.raceway.messages+json")
+        assert told.status == 201
+    assert [each["repeated"] for each in told.json()["messages"]] == [True, True]
+    assert len(get(server, f"/topics/{topic}").json()["messages"]) == 2
+
+
 def test_a_traceparent_goes_on_to_other_wires(server: Server) -> None:
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     name = f"traced{next(_numbers)}"

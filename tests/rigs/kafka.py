@@ -11,6 +11,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.rigs.ports import free_port_base
@@ -18,6 +20,10 @@ from tests.rigs.tools import locked_jars
 from tools.kafka import LOCK, Kafka, Secured, brokers
 
 READ_S = 30.0
+# Users of the port for passwords over TLS: the first may do everything, the second what it is given leave for. The
+# certificate of the authority that clients trust.
+USERS = {"administrator": "all-of-it", "reader": "a-secret"}
+AUTHORITY = "authority.pem"
 # Clients tell of brokers that tests have killed; nobody reads it.
 SILENT = logging.getLogger("tests.kafka")
 SILENT.addHandler(logging.NullHandler())
@@ -36,9 +42,23 @@ def running_kafka(count: int = 1, secured: Secured | None = None) -> Iterator[Ka
 
 
 def make_topic(kafka: Kafka, name: str, partitions: int = 1, **settings: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap}, logger=SILENT)
     topic = NewTopic(name, num_partitions=partitions, config={key.replace("_", "."): v for key, v in settings.items()})
-    admin.create_topics([topic])[name].result(READ_S)
+    client = admin(kafka)  # must outlive its answer
+    client.create_topics([topic])[name].result(READ_S)
+
+
+def admin(kafka: Kafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap}, logger=SILENT)
+
+
+def set_topic(kafka: Kafka, name: str, **settings: str) -> None:
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    client = admin(kafka)
+    client.incremental_alter_configs([resource])[resource].result(READ_S)
 
 
 def read_topic(kafka: Kafka, name: str, partition: int = 0, *, committed: bool = True) -> list[Message]:

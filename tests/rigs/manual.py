@@ -15,8 +15,9 @@ What is different in every run is not compared: ids, times, durations, how many 
 Whatever else stands in a fence is not run, and says why: `<!-- not run: REASON -->` right before it.
 
 Blocks of a page share an empty folder and run from top to bottom. With the line `<!-- run: with a bus -->` they run
-beside a bus on the default data folder, `raceway-data`; with `<!-- run: after PAGE -->` in the folder that the other
-page left behind. Ports are free ones: the ports of the manual, in blocks and in what they print, stand for them.
+beside a bus on the default data folder, `raceway-data`; with `<!-- run: with Kafka -->` beside a broker of Kafka; with
+`<!-- run: after PAGE -->` in the folder that the other page left behind. Ports are free ones: the ports of the manual,
+in blocks and in what they print, stand for them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import NamedTuple, Self
 
 from tests.pipeline.quick_spark import quick_java
 from tests.rigs.blank_page import console_lines
+from tests.rigs.kafka import running_kafka
 from tests.rigs.node_peers import installed as npm_folder
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import DOORS, running_server, wait_until
@@ -42,6 +44,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 WITH_BUS = "<!-- run: with a bus -->"
+WITH_KAFKA = "<!-- run: with Kafka -->"
 AFTER = re.compile(r"<!-- run: after (\S+) -->")
 FENCE = re.compile(
     r"(?:^<!-- (?:not run: (?P<reason>[^\n]+)|varies: (?P<varies>[^\n]+)) -->\n+)?"
@@ -124,6 +127,9 @@ class PageRun:
         other = free_port_base()
         self._ports = {number: str(self._base + door) for number, door in BUS_PORTS.items()}
         self._ports |= {number: str(other + place) for number, place in OTHER_PORTS.items()}
+        if WITH_KAFKA in self._page.read_text("utf-8"):
+            kafka = self._ending.enter_context(running_kafka())
+            self._ports["9092"] = kafka.bootstrap.rpartition(":")[2]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

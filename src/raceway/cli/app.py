@@ -20,6 +20,7 @@ from raceway.cli.journal import journal_app
 from raceway.cli.lag import lag
 from raceway.cli.load import load as generate_load
 from raceway.cli.messages import request, sub, topics
+from raceway.cli.mirror import mirror
 from raceway.cli.peers import peer_app
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.publishing import pub
@@ -61,7 +62,7 @@ PANELS: dict[str, list[Any]] = {
     "Run a bus": [up, serve, demo],
     "Messages": [pub, sub, request, topics, trace],
     "Look after a bus": [topic_app, subscription_app, peer_app, schema_app, rejected_app, lag, replay, generate_load],
-    "Stored messages": [journal_app, pipeline_app],
+    "Stored messages": [journal_app, pipeline_app, mirror],
     "Single wires": [load(name) for wire in WIRES for name in wire.commands],
     SET_UP: [show_config, doctor, context_app, completion],
 }

@@ -26,6 +26,7 @@ from raceway.errors import (
     RacewayError,
     RemoteError,
     RequestTimeoutError,
+    UnreachableError,
 )
 from raceway.model.text import printable
 
@@ -49,7 +50,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.OK: "done",
     ExitCode.FAILED: "failure: damage found, refused by the bus, no service for the request, or the folder is in use",
     ExitCode.USAGE: "invalid option or setting",
-    ExitCode.UNREACHABLE: "bus unreachable, or connection lost",
+    ExitCode.UNREACHABLE: "bus or Kafka unreachable, or connection lost",
     ExitCode.TIMEOUT: "timeout",
     ExitCode.ERROR_ANSWER: "the service answered with an error",
 }
@@ -67,6 +68,7 @@ STATUSES = {
     ConnectionLostError.code: ExitCode.UNREACHABLE,
     NoAnswerError.code: ExitCode.TIMEOUT,
     RequestTimeoutError.code: ExitCode.TIMEOUT,
+    UnreachableError.code: ExitCode.UNREACHABLE,
 }
 
 

@@ -116,7 +116,7 @@ class HttpClient(Client):
         """Publish many messages in order, some hundreds with each request, and return their number. The first refusal
         is raised at once, and later messages are not sent."""
         count = no_route = 0
-        for batch in _batches(map(_document, payloads)):
+        for batch in in_batches(map(_document, payloads), _length):
             receipts = await self._publish(topic, batch, {"routing_key": key})
             count += len(receipts)
             no_route += sum(bool(receipt.no_route) for receipt in receipts)
@@ -139,8 +139,16 @@ class HttpClient(Client):
         common = {"routing_key": key, "version": version, "attributes": headers or None}
         return await self._publish(topic, map(_document, payloads), common)
 
+    async def publish_documents(self, topic: str, documents: Sequence[Mapping[str, Any]]) -> list[Receipt]:
+        """Publish messages that differ in more than their payload with one request: all are stored, or none.
+
+        A document has the fields of a message in the HTTP API: `payload` or `payload_base64`, `routing_key`,
+        `attributes`, `message_id` and so on. Raises as `publish_batch`.
+        """
+        return await self._publish(topic, documents, {})
+
     async def _publish(
-        self, topic: str, documents: Iterable[Mapping[str, str]], common: Mapping[str, Any]
+        self, topic: str, documents: Iterable[Mapping[str, Any]], common: Mapping[str, Any]
     ) -> list[Receipt]:
         common = {name: value for name, value in {"parent_id": handling.get(), **common}.items() if value is not None}
         body = write_documents({**common, **document} for document in documents)
@@ -258,16 +266,20 @@ def _document(payload: Payload) -> dict[str, str]:
     return fields if isinstance(payload, PLAIN) else {"encoding": JSON, **fields}
 
 
-def _batches(documents: Iterable[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+def _length(document: Mapping[str, str]) -> int:
+    return sum(map(len, document.values()))
+
+
+def in_batches(items: Iterable[T], length_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Split messages into lists for one request each; one that is larger than its limit has a list of its own."""
-    batch: list[dict[str, str]] = []
+    batch: list[T] = []
     size = 0
-    for document in documents:
-        length = sum(map(len, document.values()))
+    for item in items:
+        length = length_of(item)
         if batch and (len(batch) >= BATCH or size + length > BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(document)
+        batch.append(item)
         size += length
     if batch:
         yield batch

@@ -439,6 +439,7 @@ class SyncHttpClient(SyncClient):
     publish = Blocking(HttpClient.publish).method
     publish_many = Blocking(HttpClient.publish_many).method
     publish_batch = Blocking(HttpClient.publish_batch).method
+    publish_documents = Blocking(HttpClient.publish_documents).method
     subscribe = Opening(HttpClient.subscribe, SyncMessageStream[StoredMessage]).method
     consume = Opening(HttpClient.consume, SyncMessageStream[StoredMessage]).method
 
