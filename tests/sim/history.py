@@ -27,13 +27,15 @@ from tests.sim.clients.client import Client, Make
 from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
 from tests.sim.clients.http import HttpClient, StreamClient
 from tests.sim.clients.mb import MbClient
+from tests.sim.clients.seneca import SenecaClient
 from tests.sim.clients.zbus import ZbusClient
 from tests.sim.machine import EPOCH_S, installed
 from tests.sim.model import Broken, Message, Model, Row
 from tests.sim.world import World
 
 MAKES: dict[str, Make] = {
-    "mb": MbClient, "http": HttpClient, "stream": StreamClient, "zbus": ZbusClient, "danube": DanubeClient
+    "mb": MbClient, "http": HttpClient, "stream": StreamClient, "zbus": ZbusClient, "danube": DanubeClient,
+    "seneca": SenecaClient,
 }  # fmt: skip
 # How long the world may take to come to rest.
 _REST_S = 90.0

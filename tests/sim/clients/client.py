@@ -69,6 +69,10 @@ class Client(Party):
             return ADMIN_TOKEN
         return self.history.operator_token if self.may else ""
 
+    def bearer(self) -> list[tuple[str, str]]:
+        """The header of HTTP that names who asks, if it has a token."""
+        return [("authorization", f"Bearer {self.token}")] if self.token else []
+
     def new_message(self, topic: str, *, is_request: bool = False, size: int = 0) -> Message:
         """Make a message that is about to be sent on this connection."""
         return self.model.send(topic, self.number, is_request=is_request, size=size, is_forbidden=not self.may)

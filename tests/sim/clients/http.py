@@ -16,16 +16,8 @@ _HEAD = [("host", "127.0.0.1")]
 _SLACK_S = 8.0
 
 
-class _OverHttp(Client):
-    def bearer(self) -> list[tuple[str, str]]:
-        """The header that names who asks, if it has a token."""
-        return [("authorization", f"Bearer {self.token}")] if self.token else []
-
-
-class HttpClient(_OverHttp):
+class OverHttp(Client):
     """One kept connection; one call at a time, as browsers do it."""
-
-    wire, port = "http", 6
 
     def reset_state(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT)
@@ -54,7 +46,7 @@ class HttpClient(_OverHttp):
         elif isinstance(event, h11.EndOfMessage):
             current, self._current = self._current, None
             if current is not None:
-                self._answered(*current)
+                self.answered(*current, self._status, self._body)
             elif self._status != 408:  # the head of a request did not come in time
                 raise Broken(f"{self.name} got an answer to nothing: {self._status}")
             if self._h11.our_state is h11.MUST_CLOSE or self._h11.their_state is h11.MUST_CLOSE:
@@ -63,8 +55,41 @@ class HttpClient(_OverHttp):
                 self._h11.start_next_cycle()
                 self._next()
 
-    def _answered(self, kind: str, what: Any) -> None:
-        status, body = self._status, self._body
+    def answered(self, kind: str, what: Any, status: int, body: bytes) -> None:
+        """A call was answered."""
+        raise NotImplementedError
+
+    def open_calls(self) -> list[tuple[str, Any]]:
+        """Calls without an answer, the one under way first."""
+        return [*([self._current] if self._current else []), *((kind, what) for kind, what, *_ in self._waiting)]
+
+    def call(
+        self, kind: str, what: Any, path: str, body: bytes = b"", headers: list[tuple[str, str]] | None = None,
+        method: str = "POST",
+    ) -> None:  # fmt: skip
+        self._waiting.append((kind, what, path.encode(), headers or [], body, method))
+        if self._current is None:
+            self._next()
+
+    def _next(self) -> None:
+        if self._waiting and self.line is not None:
+            kind, what, path, headers, body, method = self._waiting.popleft()
+            self._current = (kind, what)
+            head = [*_HEAD, *headers, ("content-length", str(len(body)))]
+            data = self._h11.send(h11.Request(method=method, target=path, headers=head)) or b""
+            if body:
+                data += self._h11.send(h11.Data(data=body)) or b""
+            self.send(data + (self._h11.send(h11.EndOfMessage()) or b""))
+
+    def lost(self) -> None:
+        self._current = None
+        self._waiting.clear()
+
+
+class HttpClient(OverHttp):
+    wire, port = "http", 6
+
+    def answered(self, kind: str, what: Any, status: int, body: bytes) -> None:
         if kind == "publish":
             self._published(what, status, body)
         elif kind == "repeat":
@@ -121,7 +146,7 @@ class HttpClient(_OverHttp):
             self._ask(dice)
         elif choice < 0.85:
             topic = dice.choice(TOPICS)
-            self._call(
+            self.call(
                 "page",
                 topic,
                 f"/topics/{topic}?from={dice.choice(('first', '0', 'end', '3'))}&limit=20",
@@ -139,17 +164,17 @@ class HttpClient(_OverHttp):
             self.say(f"publishes {', '.join(message.token for message in messages)} to {topic} at once")
             body = json.dumps({"messages": [{"payload": message.payload.decode()} for message in messages]}).encode()
             kind = ("content-type", "application/vnd.raceway.messages+json")
-            self._call("batch", messages, f"/topics/{topic}", body, [kind, *self._named()])
+            self.call("batch", messages, f"/topics/{topic}", body, [kind, *self._named()])
             return
         message = self.new_message(topic, size=dice.choice((0, 0, 10, 400)))
         if dice.random() < 0.3 and self.history.may_repeat:
             self.say(f"publishes {message.token} to {topic}, with an id to be repeated")
             self.history.repeatable.append((message, self.world.now))
             head = [("x-dedup-id", message.token), *self._named()]
-            self._call("publish", message, f"/topics/{topic}", message.payload, head)
+            self.call("publish", message, f"/topics/{topic}", message.payload, head)
             return
         self.say(f"publishes {message.token} to {topic}")
-        self._call("publish", message, f"/topics/{topic}", message.payload, self._named())
+        self.call("publish", message, f"/topics/{topic}", message.payload, self._named())
 
     def repeat(self, dice: random.Random) -> None:
         """Publish a message again under its own id, within the window: it is answered, and not stored again."""
@@ -163,7 +188,7 @@ class HttpClient(_OverHttp):
             message.is_repeated = True
             self.say(f"publishes {message.token} to {message.topic} again")
             head = [("x-dedup-id", message.token), *self._named()]
-            self._call("repeat", message, f"/topics/{message.topic}", message.payload, head)
+            self.call("repeat", message, f"/topics/{message.topic}", message.payload, head)
 
     def _repeated(self, message: Message, status: int, body: bytes) -> None:
         if status == 201 and message.state != "acknowledged":
@@ -175,7 +200,7 @@ class HttpClient(_OverHttp):
         message = self.new_message(dice.choice(ASKED), is_request=True)
         self.say(f"asks {message.token} of {message.topic}")
         self.model.ask(message, self.name, self.world.now + 60.0 + _SLACK_S)
-        self._call("ask", message, f"/requests/{message.topic}", message.payload, self._named())
+        self.call("ask", message, f"/requests/{message.topic}", message.payload, self._named())
 
     def _named(self) -> list[tuple[str, str]]:
         """Who publishes; without security everybody may, and nobody need say."""
@@ -196,35 +221,16 @@ class HttpClient(_OverHttp):
             )
         )
         self.say(f"{method} {path}")
-        self._call("change", path, path, b"" if body is None else json.dumps(body).encode(), admin, method)
-
-    def _call(
-        self, kind: str, what: Any, path: str, body: bytes = b"", headers: list[tuple[str, str]] | None = None,
-        method: str = "POST",
-    ) -> None:  # fmt: skip
-        self._waiting.append((kind, what, path.encode(), headers or [], body, method))
-        if self._current is None:
-            self._next()
-
-    def _next(self) -> None:
-        if self._waiting and self.line is not None:
-            kind, what, path, headers, body, method = self._waiting.popleft()
-            self._current = (kind, what)
-            head = [*_HEAD, *headers, ("content-length", str(len(body)))]
-            data = self._h11.send(h11.Request(method=method, target=path, headers=head)) or b""
-            if body:
-                data += self._h11.send(h11.Data(data=body)) or b""
-            self.send(data + (self._h11.send(h11.EndOfMessage()) or b""))
+        self.call("change", path, path, b"" if body is None else json.dumps(body).encode(), admin, method)
 
     def unanswered(self) -> list[str]:
-        return [f"{kind}" for kind, _ in [self._current] if kind != "ask"] if self._current else []
+        return [kind for kind, _ in self.open_calls() if kind != "ask"]
 
     def lost(self) -> None:
-        for kind, what in [*([self._current] if self._current else []), *((k, w) for k, w, *_ in self._waiting)]:
+        for kind, what in self.open_calls():
             if kind == "ask":
                 self.model.asked[what.token].is_lost = True
-        self._current = None
-        self._waiting.clear()
+        super().lost()
 
 
 def _told_batch(status: int, body: bytes, count: int) -> list[bytes]:
@@ -236,7 +242,7 @@ def _told_batch(status: int, body: bytes, count: int) -> list[bytes]:
     return [json.dumps(row).encode() for row in rows]
 
 
-class StreamClient(_OverHttp):
+class StreamClient(Client):
     """An event stream: every publish from where it began, over restarts too, each once."""
 
     wire, port = "stream", 6
