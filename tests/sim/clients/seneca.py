@@ -44,7 +44,7 @@ class SenecaClient(OverHttp):
         else:
             message = self.new_message(dice.choice(ASKED), is_request=True)
             self.say(f"calls {message.token} of {message.topic}")
-            self.model.ask(message, self.name, self.world.now + _DEADLINE_S)
+            self.model.ask(message, self.name, self.world.now + _DEADLINE_S * (1 + len(self.open_calls())))
             self._act(message, "call", sync=True)
 
     def _act(self, message: Message, kind: str, *, sync: bool) -> None:
@@ -59,7 +59,7 @@ class SenecaClient(OverHttp):
         self.call(kind, message, "/act", body, [("content-type", "application/json")])
 
     def unanswered(self) -> list[str]:
-        return [kind for kind, _ in self.open_calls() if kind == "act"]
+        return [kind for kind, _ in self.open_calls()[:1] if kind == "act"]
 
     def lost(self) -> None:
         for kind, message in self.open_calls():
