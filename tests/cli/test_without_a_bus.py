@@ -20,7 +20,11 @@ from tests.cli.test_options import leaves
 from tests.rigs.ports import free_port_base
 
 # A command that needs arguments although none is required.
-ARGUMENTS = {"rejected redrive": ["7"], "trace": ["x"]}
+ARGUMENTS = {
+    "rejected redrive": ["7"],
+    "trace": ["x"],
+    "mirror": ["--topics", "x", "--from", "kafka://127.0.0.1:1", "--name", "n"],
+}
 OVER_BUS = {
     name: command
     for name, command in leaves(get_command(app)).items()

@@ -87,6 +87,8 @@ def mirror(
             patterns=topics, name=name, prefix=prefix, start=start, once=once, skip_refused=skip_refused,
             interval_s=interval,
         )  # fmt: skip
+        # A bus that is away, or another server on its port, is said at once, not after waiting for Kafka.
+        cli.ask("/api/doors")
         asyncio.run(_mirror_in(cli, cluster, plan_in))
 
 
