@@ -47,7 +47,7 @@ def mirror(
     kafka_config: Annotated[
         Path | None,
         "--kafka-config FILE",
-        "Properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location, sasl.username …",
+        "Properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location and so on.",
     ] = None,
     interval: Annotated[
         float, "--interval SECONDS", "Seconds between two looks for new messages.", {"min": 0.01, "max": 60.0}

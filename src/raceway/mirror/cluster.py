@@ -153,11 +153,15 @@ class KafkaCluster:
         except KafkaException as error:
             raise self.translated(error.args[0], doing) from error
 
+    def _refused(self, error: KafkaError) -> MirrorError:
+        return MirrorError(f"{self.url} refuses the connection ({error.str()}): see --kafka-config")
+
     def translated(self, error: KafkaError, doing: str) -> RacewayError:
         """Return an error of Kafka as one of ours."""
         trouble, name = self._trouble, error.name()
-        if trouble is not None and name in PASSING and trouble.name() in LOGIN:
-            error, name = trouble, trouble.name()
+        # librdkafka tells now and then of a refused certificate as of a lost connection, with the words of OpenSSL.
+        if trouble is not None and name in PASSING and (trouble.name() in LOGIN or "SSL routines" in trouble.str()):
+            return self._refused(trouble)
         if name in PASSING or error.retriable():
             said = trouble.str() if trouble is not None and trouble.name() in PASSING else error.str()
             return UnreachableError(self.url, said)
@@ -167,7 +171,7 @@ class KafkaCluster:
                 "than a transaction may take: this one ends"
             )
         if name in LOGIN:
-            return MirrorError(f"{self.url} refuses the connection ({error.str()}): see --kafka-config")
+            return self._refused(error)
         if name.endswith(NO_LEAVE):
             return MirrorError(
                 f"no leave to {doing} at {self.url} ({error.str()}): grant it to the mirror's user there"
