@@ -59,7 +59,7 @@
         │   ├── AwayError             rows that have to be brought back from the archive
         │   └── MissingRowsError      positions that no file has
         ├── UnsupportedError        the wire of a client does not have a method
-        ├── PipelineError           tables, checkpoints, Spark or Java
+        ├── PipelineError           tables, their logs, Spark or Java
         ├── MirrorError             Kafka, or what a mirror may do there
         └── ConnectionLostError     a client's connection ended before the answer
             ├── NotConnectedError     no connection could be made
@@ -602,7 +602,7 @@ class UnsupportedError(FactsError, LocalError, code="unsupported"):
 
 
 class PipelineError(LocalError, code="pipeline"):
-    """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
+    """An error of the tables, their logs, Spark or Java; the text says what to do."""
 
 
 class MirrorError(LocalError, code="mirror"):

@@ -26,7 +26,7 @@ from raceway.demo.tally import ASKING, WIRES, Tally
 from raceway.journal.read.reader import Reader
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files
-from raceway.pipeline.query import open_tables
+from raceway.pipeline.query import Tables
 from raceway.pipeline.registry import names
 from raceway.server.running import maybe_running
 from tests.pipeline.drivers import environment
@@ -53,7 +53,7 @@ class Kept:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (
-            open_tables(open_files(Folders(self.folder), PipelineSettings())).select(sql).to_pylist()
+            Tables(open_files(Folders(self.folder), PipelineSettings())).select(sql).to_pylist()
         )
         return found
 

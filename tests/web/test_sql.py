@@ -35,8 +35,8 @@ class Bus:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    write_table(tmp_path, "gold.topic_stats", "bucket=1", topic=["a", "b"], messages=[1, 2])
-    write_table(tmp_path, "silver.messages", "bucket=1", topic=["a"], payload=[b"private"])
+    write_table(tmp_path, "gold.topic_stats", topic=["a", "b"], messages=[1, 2])
+    write_table(tmp_path, "silver.messages", topic=["a"], payload=[b"private"])
     return tmp_path
 
 

@@ -12,7 +12,6 @@ import click
 from raceway.cli.output import note, progress
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables
 from raceway.journal.lock import FolderLock
-from raceway.pipeline.opening import keep_format
 from raceway.wires import WIRES
 
 if TYPE_CHECKING:
@@ -93,15 +92,16 @@ def unimport(
 @contextmanager
 def _changing(chosen: Chosen) -> Iterator[Lake]:
     """Hold the lock of the tables during the context; update the derived tables at its end."""
-    from raceway.pipeline import compaction
-    from raceway.pipeline.recompute import refresh
+    from raceway.pipeline.migrating import check_version
+    from raceway.pipeline.refreshing import refresh
 
     with FolderLock(chosen.folders.root):
         lake = chosen.lake()
         try:
-            keep_format(chosen.folders, chosen.settings.format)
-            compaction.finish(lake)
-            lake.sweep()
+            lake.mend()
+            lake.folders.sweep()
+            check_version(lake)
+            lake.evolve()
             yield lake
             note("updating the tables")
             refresh(lake)

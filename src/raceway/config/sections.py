@@ -438,10 +438,8 @@ class PipelineSettings(Section, frozen=True):
     """Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other."""
     memory: str = "2g"
     """Memory of Spark's driver; with a local master, of the whole Spark process."""
-    format: Literal["parquet", "delta"] = "parquet"
-    """Format of tables; `delta` also works on object stores."""
     tables: str = ""
-    """Folder or URL of the tables; empty: the data folder. `delta` allows s3:// and others."""
+    """Folder or URL of the tables, for example s3://lake/raceway; empty: the data folder."""
     trigger_s: Interval = 5.0
     """Interval at which a running pipeline reads new rows."""
     max_records: Positive = 1_048_576
@@ -454,8 +452,14 @@ class PipelineSettings(Section, frozen=True):
     """Delay before `raceway up` restarts a failed pipeline; doubles with each further failure."""
     max_failures: Count = 10
     """Consecutive failures after which `raceway up` leaves the pipeline stopped. 0: never."""
-    compact_parts: Count = 64
-    """Number of small parts at which a run merges them, in bronze tables. 0: never."""
+    compact_parts: Count = 16
+    """Number of small files of one day at which a run merges them. 0: never."""
+    vacuum_hours: Count = 24
+    """Hours for which files are kept that no current version of a table needs; a run deletes older ones. 0: never."""
+    close_minutes: Count = 10
+    """Minutes after its end at which a minute or hour of the gold tables is closed and computed exactly."""
+    trace_hours: Positive = 24
+    """Longest age of a trace; what comes later under the same id begins a new one."""
 
 
 class SqlSettings(Section, frozen=True):

@@ -115,15 +115,10 @@ def connected(asked: SqlAsked) -> DuckDBPyConnection:
 
 def _dataset(root: Path, name: str) -> ds.Dataset:
     """Return the rows of the files that belong to a table now. Raises PipelineError."""
-    import pyarrow.dataset as ds
+    from raceway.pipeline.snapshot import Snapshot
+    from raceway.pipeline.storage import storage_of
 
-    folder = root / name.replace(".", "/")
-    if (folder / "_delta_log").is_dir():
-        from raceway.pipeline.snapshot import Snapshot
-        from raceway.pipeline.storage import storage_of
-
-        return Snapshot(storage_of(str(root)), name).dataset()
-    return ds.dataset(folder, format="parquet", partitioning="hive", exclude_invalid_files=True)
+    return Snapshot(storage_of(str(root)), name).dataset()
 
 
 def _first(result: Any, rows: int) -> tuple[pa.Schema, list[pa.RecordBatch], bool]:

@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from raceway.journal.read.reader import Reader
 from raceway.pipeline import registry
-from raceway.pipeline.delta_lake import DeltaLake
-from raceway.pipeline.jobs import lost_rows
-from raceway.pipeline.lake import Lake, ParquetLake, key_of, maybe_positions
+from raceway.pipeline.keeping import RETAINED, losses, lost_rows
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.query import Tables
+from raceway.pipeline.refreshing import is_behind
 from raceway.pipeline.scan import Gap, PositionSpan
-from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
-from raceway.wires.captures.columns import BRONZE
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Inputs
+from raceway.wires.captures.columns import JOURNAL, columns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,8 +93,10 @@ def verify(
     finally:
         reader.close()
     verdicts = [check_table(lake, tables, name) for name in registry.names()]
-    if full:
-        for verdict, table in zip(verdicts[len(verdicts) - len(registry.DERIVED) :], registry.DERIVED, strict=True):
+    for verdict in verdicts if full else ():
+        table = registry.table(verdict.table)
+        # Refused messages of captures are computed from nothing that is in the tables.
+        if isinstance(table, Derived) and table.name != REJECTED_MESSAGES:
             verdict.differing = differing_rows(lake, table)
     return TableCheck(journal=journal, tables=verdicts)
 
@@ -105,15 +105,20 @@ def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]
     end, committed = lake.end(), reader.committed()
     found = Journaled(compared_from=reader.first_position(), compared_to=end - 1, behind=max(0, committed + 1 - end))
     found.accepted_loss = lost_rows(lake)
-    lost = [gap for part in lake.notes.parts(MESSAGES) for gap in lake.notes.of(MESSAGES, part).gaps]
-    parts = lake.parts(MESSAGES)
-    found.imported = sum(lake.notes.of(MESSAGES, part).rows for part in parts if not maybe_positions(part))
-    first = min((positions[0] for part in parts if (positions := maybe_positions(part))), default=0)
-    for start in range(first, end, WINDOW):
+    lost = losses(lake)
+    files = lake.files(MESSAGES).to_pylist()
+    found.imported = sum(file["num_records"] for file in files if file["min.source"] != JOURNAL)
+    for start in range(_first_position(lake), end, WINDOW):
         span = PositionSpan(start, min(start + WINDOW, end))
         _compare_window(found, lake, reader, span, lost)
         advance(len(span))
     return found
+
+
+def _first_position(lake: Lake) -> int:
+    """The least position of the journal in the tables."""
+    files = lake.files(MESSAGES).to_pylist()
+    return min((file["min.sequence"] for file in files if file["min.source"] == JOURNAL), default=0)
 
 
 def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: PositionSpan, lost: Sequence[Gap]) -> None:
@@ -151,64 +156,46 @@ def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, i
 
 
 def _bronze_positions(lake: Lake, span: PositionSpan) -> Positions:
-    found = ((part, maybe_positions(part)) for part in lake.parts(MESSAGES))
-    parts = [part for part, at in found if at is not None and at[0] < span.stop and at[1] >= span.start]
-    wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop)
-    if isinstance(lake, ParquetLake):
-        files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
-        stored = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
-    elif isinstance(lake, DeltaLake) and (snapshot := lake.maybe_snapshot(MESSAGES)) is not None:
-        stored, wanted = snapshot.dataset(), wanted & pc.field(key_of(MESSAGES)).isin(parts)
-    else:
+    snapshot = lake.maybe_snapshot(MESSAGES)
+    if snapshot is None:
         return np.empty(0, np.int64)
-    return np.asarray(stored.to_table(["sequence"], filter=wanted).column("sequence").to_numpy(), np.int64)
+    wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop) & (pc.field("source") == JOURNAL)
+    found = snapshot.dataset().to_table(["sequence"], filter=wanted)
+    return np.asarray(found.column("sequence").to_numpy(), np.int64)
 
 
 def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
     """Count rows, duplicate keys, and the rows that the inputs imply."""
-    key = ", ".join(BRONZE_KEY if name in BRONZE_DDL else _derived(name).key)
+    table = registry.table(name)
     rows = tables.number(f"SELECT count(*) FROM {name}")  # noqa: S608 - our own names
     doubled = tables.number(
-        f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {key}) AS k WHERE n > 1"  # noqa: S608 - our own names
+        f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {', '.join(table.key)}) AS k "  # noqa: S608 - our own names
+        "WHERE n > 1"
     )
     verdict = TableVerdict(table=name, rows=rows, doubled_keys=doubled)
-    if name in BRONZE_DDL or (expected := _derived(name).expected) is None:
+    if not isinstance(table, Derived) or table.expected is None:
         return verdict
-    if is_behind(lake, _derived(name)):
+    if is_behind(lake, table):
         verdict.explanation = "out of date: run `raceway pipeline run`"
+    elif any(lake.progress(each, RETAINED) for each in (name, *table.inputs)):
+        verdict.explanation = "not compared: rows of old days were removed"
     else:
-        verdict.explanation, sql = expected
-        verdict.expected = tables.number(f"SELECT {sql}")
+        verdict.explanation, sql = table.expected
+        verdict.expected = tables.number(f"SELECT {sql.replace('{trace_us}', str(lake.limits.trace_us))}")
     return verdict
-
-
-def is_behind(lake: Lake, table: Derived) -> bool:
-    """Whether a table has unprocessed parts, in its inputs or theirs, as during a run."""
-    for name in table.inputs:
-        if name not in BRONZE_DDL and is_behind(lake, _derived(name)):
-            return True
-        if any(table.name not in lake.notes.of(name, part).feeds for part in lake.parts(name)):
-            return True
-    return False
-
-
-def _derived(name: str) -> Derived:
-    return next(table for table in registry.DERIVED if table.name == name)
 
 
 def differing_rows(lake: Lake, table: Derived) -> int:
     """Number of rows that only a full recomputation has, and that only the table has."""
     frames = {name: lake.frame(name) for name in table.inputs}
-    links = lake.links(table.name) if table.carry is not None else None
-    inputs = Inputs(frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
-    names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
+    inputs = Inputs(frames, lake.horizons(), lake.book.versions, lake.limits)
+    names = [name for name, _ in columns_of(table.ddl)]
     # As JSON: Spark cannot compare maps.
-    computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")
+    computed = table.transform(inputs).select(*names).selectExpr("to_json(struct(*)) AS row")
     stored = lake.frame(table.name).select(*names).selectExpr("to_json(struct(*)) AS row")
     return computed.exceptAll(stored).count() + stored.exceptAll(computed).count()
 
 
 def journal_total(lake: Lake) -> int:
     """Number of positions that `verify` reads, for the progress bar."""
-    found = [positions for part in lake.parts(MESSAGES) if (positions := maybe_positions(part))]
-    return max((last + 1 for _, last in found), default=0) - min((first for first, _ in found), default=0)
+    return max(0, lake.end() - _first_position(lake))

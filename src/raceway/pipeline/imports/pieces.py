@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from raceway import config
 from raceway.errors import PipelineError
-from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.pipeline.written import ROW_GROUP_ROWS, open_writer
 from raceway.wires import wire_of
 from raceway.wires.captures import parsed as parsing
 from raceway.wires.captures.capture import Capture
