@@ -26,7 +26,9 @@ READABLE = click.Choice([wire.name for wire in WIRES if wire.capture])
 def import_captures(
     cli: WithSpark,
     paths: Annotated[
-        list[Path], "Files of captured traffic, folders, or glob patterns with `*` and `**`.", {"metavar": "PATH…"}
+        list[str],
+        "Files of captured traffic, folders, glob patterns with `*` and `**`, or URLs; .gz and .zst are unpacked.",
+        {"metavar": "PATH…"},
     ],
     wire: Annotated[str, "--wire", "Wire of the captured traffic.", {"click_type": READABLE}],
 ) -> None:
@@ -36,14 +38,16 @@ def import_captures(
     """
     chosen = cli.choose()
     from raceway.pipeline.imports.importing import import_file
-    from raceway.wires.captures.capture import capture_files
+    from raceway.pipeline.imports.sources import capture_sources, plain_file
 
-    files = capture_files(paths)
+    storage = chosen.config.storage
+    files = capture_sources(paths, storage)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
     with _changing(chosen) as lake, progress("files", len(files)) as bar:
         done = []
-        for file in files:
-            done.append(import_file(lake, wire, file, chosen.config))
+        for source in files:
+            with plain_file(source, chosen.folders.staging, storage) as file:
+                done.append(import_file(lake, wire, file, chosen.config, source))
             bar.advance(bar.task_ids[0])
     for each in done:
         if each.wire != wire:
@@ -65,6 +69,8 @@ def captures(cli: OnTables) -> None:
 
 def _near(capture: Imported | KnownCapture) -> str:
     """The path of a capture as the user would write it: relative to the working directory if it lies there."""
+    if "://" in capture.path:
+        return capture.path
     path, here = Path(capture.path), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 

@@ -126,7 +126,7 @@ class Store:
             if self._is_folder:
                 system.create_dir(self._place[1], recursive=True)
             try:
-                with system.open_output_stream(staged) as stream:
+                with system.open_output_stream(staged, compression=None) as stream:
                     for piece in content:
                         stream.write(piece)
             except BaseException:

@@ -53,7 +53,7 @@ def named_captures(lake: Lake, names: Iterable[str]) -> list[KnownCapture]:
 def _named(name: str, known: list[KnownCapture]) -> Iterator[KnownCapture]:
     """Yield the captures of one name."""
     found = [each for each in known if len(name) >= LEAST_DIGITS and each.sha256.startswith(name.lower())]
-    found = found or [each for each in known if each.path == str(Path(name).absolute())]
+    found = found or [each for each in known if each.path in (name, str(Path(name).absolute()))]
     if len(found) > 1:
         raise ConfigError(name, f"{len(found)} imported captures match: use more digits of the id")
     if found:

@@ -31,8 +31,12 @@ class Imported(NamedTuple):
     wire: str
 
 
-def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | None = None) -> Imported:
+def import_file(
+    lake: Lake, wire: str, path: Path, settings: config.Config | None = None, source: str | None = None
+) -> Imported:
     """Parse one file into the bronze tables; one that is already there, under whatever name, is left as it is.
+
+    `source` is the file or URL that it is a plain copy of (`sources.plain_file`).
 
     Digest and borders are computed at the same time: both read every byte.
     """
@@ -40,7 +44,7 @@ def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | Non
     # hashlib releases the interpreter lock, so the two really run in parallel.
     with ThreadPoolExecutor(1) as pool:
         cutting = pool.submit(cut, path, form_of(wire, chosen, path))
-        capture = capture_of(wire, path)
+        capture = capture_of(wire, path, source)
         pieces = cutting.result()
     is_new = not lake.has_capture(capture.sha256)
     if is_new:
