@@ -425,7 +425,7 @@ def _folder() -> Iterator[Path]:
 
 @contextmanager
 def _logging_into(world: World) -> Iterator[None]:
-    kept = structlog.get_config()
+    kept = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(processors=[world.keep_log], cache_logger_on_first_use=False)
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # uvicorn's, of applications that a crash ended
@@ -433,4 +433,7 @@ def _logging_into(world: World) -> Iterator[None]:
         yield
     finally:
         logging.disable(disabled)
-        structlog.configure(**kept)
+        if kept is None:
+            structlog.reset_defaults()
+        else:
+            structlog.configure(**kept)
