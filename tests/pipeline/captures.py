@@ -32,9 +32,9 @@ def capture(folder: Path, wire: str, content: bytes, name: str = "capture", time
 def verdicts(found: Capture, settings: config.Config | None = None) -> list[Verdict]:
     """All messages of a file in order, up to the first behind which nothing can be read."""
     settings = settings or config.Config()
-    form = form_of(found.wire, settings, found.path)
+    form = form_of(found.wire, settings, found.file)
     told: dict[int, Verdict] = {}
-    for piece in cut(found.path, form):
+    for piece in cut(found.file, form):
         messages, rejected, is_broken = piece_rows(found, form, piece)
         for row in messages.to_pylist(maps_as_pydicts="strict"):
             assert row["sequence"] not in told

@@ -1,7 +1,4 @@
-"""One Spark session for all tests of the pipeline: starting one takes seconds, the first query of each kind as well.
-
-It knows Delta Lake where the jar is there or can be fetched; elsewhere those tests are skipped and say why.
-"""
+"""One Spark session for all tests of the pipeline: starting one takes seconds, the first query of each kind as well."""
 
 from __future__ import annotations
 
@@ -13,12 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from raceway.errors import PipelineError
-from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import Lake, ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.spark import session
-from tests.pipeline import delta
 from tests.pipeline.java import maybe_missing
 from tests.pipeline.quick_spark import quick_java
 
@@ -38,26 +32,12 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(missing)
     os.environ["SPARK_SUBMIT_OPTS"] = quick_java()
     with tempfile.TemporaryDirectory(prefix="raceway-spark-") as folder:
-        try:
-            started = session(Folders(folder), master="local[2]", memory="1g", quick=True, delta=True)
-        except PipelineError as error:
-            delta.missing.append(str(error))
-            started = session(Folders(folder), master="local[2]", memory="1g", quick=True)
+        started = session(Folders(folder), master="local[2]", memory="1g", quick=True)
         yield started
         started.stop()
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> ParquetLake:
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """An empty lake."""
-    return ParquetLake(spark, Folders(tmp_path / "data"))
-
-
-@pytest.fixture(params=["parquet", "delta"])
-def any_lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
-    """An empty lake of each kind."""
-    folders = Folders(tmp_path / "data")
-    if request.param == "parquet":
-        return ParquetLake(spark, folders)
-    delta.skip_without_delta()
-    return DeltaLake(spark, folders)
+    return Lake(spark, Folders(tmp_path / "data"))

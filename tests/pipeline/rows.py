@@ -14,7 +14,6 @@ from raceway.wires.captures.columns import BRONZE, JOURNAL
 
 Row = dict[str, Any]
 START_US = 1_700_000_000_000_000
-PART = "some"
 
 
 def message(sequence: int, **fields: Any) -> Row:
@@ -62,10 +61,9 @@ def _value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-def frame(spark: SparkSession, rows: Iterable[Row], part: str = PART) -> DataFrame:
+def frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     """Rows of `bronze.messages` as a transform gets them."""
-    table = bronze(rows)
-    return spark.createDataFrame(table.append_column("part", pa.array([part] * len(table), pa.string())))
+    return spark.createDataFrame(bronze(rows))
 
 
 def inputs(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
+from raceway.pipeline.tables import Limits
 from raceway.pipeline.transforms import exchanges, messages, service_graph, topic_stats
 from tests.pipeline.rows import START_US, Row, answer, inputs, message, request
 
@@ -48,14 +49,14 @@ def quantiles(latencies_us: list[int]) -> list[float]:
 
 def computed(spark: SparkSession, table: Any) -> list[dict[str, Any]]:
     given = inputs(spark, traffic())
-    part = F.lit("some")
     silver = inputs(
         spark,
         traffic(),
-        silver__messages=messages.transform(given).withColumn("part", part),
-        silver__exchanges=exchanges.transform(given).withColumn("part", part),
+        silver__messages=messages.transform(given),
+        silver__exchanges=exchanges.transform(given),
     )
-    return [row.asDict() for row in table.transform(silver).collect()]
+    closing = replace(silver, limits=Limits(close_us=0))
+    return [row.asDict() for row in table.TABLE.transform(closing).collect()]
 
 
 def test_messages_count_when_they_came_and_exchanges_when_they_were_asked_for(spark: SparkSession) -> None:
@@ -73,7 +74,7 @@ def test_messages_count_when_they_came_and_exchanges_when_they_were_asked_for(sp
     latencies = [*(1000 * latency for latency in LATENCIES_MS), 1_000_000, 26_000_000]
     assert [busy[f"latency_p{share}_us"] for share in (50, 95, 99)] == pytest.approx(quantiles(latencies))
     assert found["23:00", "orders.price", "seneca"]["latency_p50_us"] is None
-    assert {row["bucket"] for row in rows} == {"20231114T2210", "20231114T2300"}
+    assert {row["minute"].minute for row in rows if row["closed"]} == {13, 14}
 
 
 def test_a_call_is_an_edge_and_one_that_nobody_answered_is_missed_by_no_sum(spark: SparkSession) -> None:

@@ -226,7 +226,7 @@ def test_wherever_a_file_is_cut_into_pieces_its_rows_are_the_same(
     assert verdicts(found) == whole
     monkeypatch.setattr(mb if not is_lines else lines, "PIECE_BYTES", 100)
     assert verdicts(found) == whole
-    assert len(cut(found.path, form_of("mb", config.Config(), found.path))) > 10
+    assert len(cut(found.file, form_of("mb", config.Config(), found.file))) > 10
 
 
 @given(
@@ -248,8 +248,8 @@ def test_frames_end_where_a_walk_over_their_lengths_says(bodies: list[bytes], re
 def test_columns_of_codes_are_columns_of_text_in_the_file(tmp_path: Path) -> None:
     spoken = [b"publish:a.b:1.0.0", b"Request:a.b:2.0.0:%b" % I.encode(), b"publish:\xff:1.0.0", b"PUBLISH:c:1.0.0"]
     found = capture(tmp_path, "mb", b"".join(frame(header + b"\n{}") for header in spoken))
-    form = form_of("mb", config.Config(), found.path)
-    (piece,) = cut(found.path, form)
+    form = form_of("mb", config.Config(), found.file)
+    (piece,) = cut(found.file, form)
     told = parse_piece(found, form, 0, piece, tmp_path / "files")
     rows, refused = pq.read_table(told.messages_file), pq.read_table(told.rejected_file)
     assert (rows.schema, refused.schema) == (BRONZE, REJECTED)

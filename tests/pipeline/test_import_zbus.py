@@ -222,4 +222,4 @@ def test_wherever_a_file_is_cut_into_pieces_its_rows_are_the_same(
     assert verdicts(found) == whole
     monkeypatch.setattr(zbus, "PIECE_BYTES", 100)
     assert verdicts(found) == whole
-    assert len(cut(found.path, form_of("zbus", config.Config(), found.path))) > 10
+    assert len(cut(found.file, form_of("zbus", config.Config(), found.file))) > 10

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
-import time
 from copy import copy
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import duckdb
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from raceway import config
@@ -19,27 +17,19 @@ from raceway.journal.identity import maybe_read_identity, new_identity, write_id
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.catalogue import segment_path
 from raceway.model.progress import PipelineProgress
-from raceway.pipeline import jobs, progress, resetting
+from raceway.pipeline import keeping, progress
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.jobs import Job, Order, check_version
-from raceway.pipeline.lake import ParquetLake
-from raceway.pipeline.notes import Note
+from raceway.pipeline.jobs import Job, Order
+from raceway.pipeline.lake import LANE, Lake
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.journals import add, expected_positions, journal
-from tests.pipeline.test_lake import BUCKETED
 from tests.rigs.journal import trim
 from tests.rigs.journal_folder import UNSYNCED
 
 
-@pytest.fixture(autouse=True)
-def _bronze_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is computed from bronze has tests of its own."""
-    monkeypatch.setattr("raceway.pipeline.registry.DERIVED", ())
-
-
 def run(spark: SparkSession, folder: Path, *, max_records: int = 400, **parameters: Any) -> PipelineProgress:
     """One run over what is there."""
-    return Job(ParquetLake(spark, Folders(folder)), order(max_records, **parameters)).run()
+    return Job(Lake(spark, Folders(folder)), order(max_records, **parameters)).run()
 
 
 def order(max_records: int = 400, **parameters: Any) -> Order:
@@ -48,14 +38,9 @@ def order(max_records: int = 400, **parameters: Any) -> Order:
 
 
 def held(folder: Path) -> list[int]:
-    """Positions in the table as DuckDB finds them."""
-    glob = f"{Folders(folder).table(MESSAGES)}/**/*.parquet"
-    return [row[0] for row in duckdb.connect().execute(f"SELECT sequence FROM '{glob}' ORDER BY 1").fetchall()]
-
-
-def last(folder: Path, kind: str) -> Path:
-    files = [path for path in (Folders(folder).checkpoint / kind).iterdir() if path.name.isdigit()]
-    return max(files, key=lambda path: int(path.name))
+    """Positions in the table as another reader finds them."""
+    rows = DeltaTable(Folders(folder).table(MESSAGES)).to_pyarrow_table(columns=["sequence"])
+    return sorted(rows.column("sequence").to_pylist())
 
 
 def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,35 +51,12 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert first.tables[MESSAGES].rows == 1000
         add(rig, 500, 1000)
         told: list[PipelineProgress] = []
-        Job(ParquetLake(spark, Folders(rig.folder)), order(), lambda now: told.append(copy(now))).run()
+        Job(Lake(spark, Folders(rig.folder)), order(), lambda now: told.append(copy(now))).run()
         assert held(rig.folder) == expected_positions(rig.folder)
-        assert told[0].state == "starting"
+        assert [(each.state, each.batches) for each in told[:2]] == [("starting", 0), ("running", 0)]
         assert progress.maybe_read(Folders(rig.folder).progress) == told[-1]
         assert told[-1].rows == 500
         assert run(spark, rig.folder).batches == 0
-
-
-def test_a_batch_and_its_follower_tell_the_progress_one_at_a_time(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both write the same file by way of the same temporary one."""
-    monkeypatch.setattr(jobs, "_PROGRESS_S", 0)
-    monkeypatch.setattr(jobs, "_LOOK_S", 0.01)
-    telling, threads, overlaps = threading.Lock(), set[int](), 0
-
-    def told(_: PipelineProgress) -> None:
-        nonlocal overlaps
-        threads.add(threading.get_ident())
-        if telling.acquire(blocking=False):
-            time.sleep(0.05)  # time for the other thread to come
-            telling.release()
-        else:
-            overlaps += 1
-
-    with journal(tmp_path / "data", 300) as rig:
-        Job(ParquetLake(spark, Folders(rig.folder)), order(max_records=50), told).run()
-        assert held(rig.folder) == expected_positions(rig.folder)
-    assert (len(threads), overlaps) == (2, 0)
 
 
 def test_a_run_that_is_far_behind_computes_after_several_batches(
@@ -108,64 +70,46 @@ def test_a_run_that_is_far_behind_computes_after_several_batches(
     assert ends == [0, 400, 800, 1000, found.committed + 1], "first what the run before left; at the end every batch"
 
 
-def damage(folder: Path, kind: str) -> None:
-    match kind:
-        case "no commit":
-            last(folder, "commits").unlink()
-        case "cut offsets":
-            last(folder, "offsets").write_text('v1\n{"batchWa')
-        case "no offsets":
-            last(folder, "offsets").unlink()
-        case "empty commit":
-            last(folder, "commits").write_text("")
-        case "no metadata":
-            (Folders(folder).checkpoint / "metadata").unlink()
-    for crc in Folders(folder).checkpoint.rglob("*.crc"):
-        crc.unlink()
-
-
-def test_a_damaged_checkpoint_is_named_and_the_way_out_loses_and_doubles_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_killed_batch_is_taken_again_whatever_its_borders_are_then(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that were written and not committed are no rows; the next run cuts its batches elsewhere."""
     with journal(tmp_path / "data", 600) as rig:
         run(spark, rig.folder)
-        for number, kind in enumerate(["no commit", "cut offsets", "no offsets", "empty commit", "no metadata"]):
-            damage(rig.folder, kind)
-            add(rig, 100, 600 + number)
-            if kind != "no commit":
-                with pytest.raises(
-                    PipelineError,
-                    match="run `raceway pipeline reset checkpoint`: the next run continues from the tables",
-                ):
-                    run(spark, rig.folder)
-                told = progress.maybe_read(Folders(rig.folder).progress)
-                assert told is not None
-                assert told.state == "failed"
-                assert "reset checkpoint" in told.error
-                resetting.reset_checkpoint(Folders(rig.folder))
-            run(spark, rig.folder)
-            assert held(rig.folder) == expected_positions(rig.folder), kind
-
-
-def test_a_run_merges_small_parts_by_itself(spark: SparkSession, tmp_path: Path) -> None:
-    with journal(tmp_path / "data", 500) as rig:
-        settings = config.PipelineSettings(master="local[2]", max_records=100, compact_parts=3)
-        Job(ParquetLake(spark, Folders(rig.folder)), Order(settings, once=True, tables=())).run()
-        assert len(ParquetLake(None, Folders(rig.folder)).parts(MESSAGES)) < 4
+        add(rig, 600, 600)
+        with patch.object(Lake, "commit", side_effect=SystemExit), pytest.raises(SystemExit):
+            run(spark, rig.folder, max_records=250)
+        left = set(Path(Folders(rig.folder).table(MESSAGES)).glob("*/*.parquet"))
+        assert len(left) > len(DeltaTable(Folders(rig.folder).table(MESSAGES)).file_uris())
+        add(rig, 100, 1200)
+        run(spark, rig.folder, max_records=333)
         assert held(rig.folder) == expected_positions(rig.folder)
 
 
-def test_a_checkpoint_from_another_time_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """An old copy put back, and batches of another size: the same batch ids with other borders."""
+def test_a_log_entry_without_content_is_removed_and_its_batch_taken_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A power failure may leave the newest file of a log empty."""
     with journal(tmp_path / "data", 600) as rig:
         run(spark, rig.folder)
-        shutil.copytree(Folders(rig.folder).checkpoint, tmp_path / "old")
-        add(rig, 600, 600)
-        run(spark, rig.folder, max_records=250)
-        shutil.rmtree(Folders(rig.folder).checkpoint)
-        shutil.copytree(tmp_path / "old", Folders(rig.folder).checkpoint)
-        add(rig, 100, 1200)
-        run(spark, rig.folder, max_records=333)
+        log = Path(Folders(rig.folder).table(MESSAGES)) / "_delta_log"
+        max(log.glob("*.json")).write_bytes(b"")
+        assert 200 <= run(spark, rig.folder).rows < 400, "the last batch, and no other"
+        assert held(rig.folder) == expected_positions(rig.folder)
+
+
+def test_a_run_merges_small_files_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    with journal(tmp_path / "data", 500) as rig:
+        settings = config.PipelineSettings(master="local[2]", max_records=100, compact_parts=3)
+        Job(Lake(spark, Folders(rig.folder)), Order(settings, once=True, tables=(), ahead_rows=1)).run()
+        assert len(Lake(None, Folders(rig.folder)).paths(MESSAGES)) < 4
+        assert held(rig.folder) == expected_positions(rig.folder)
+
+
+def test_a_run_that_is_told_to_stop_ends_and_the_next_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    with journal(tmp_path / "data", 600) as rig:
+        lake = Lake(spark, Folders(rig.folder))
+        settings = config.PipelineSettings(master="local[2]", max_records=100, trigger_s=0.1)
+        job = Job(lake, Order(settings, tables=()), lambda told: job.stop() if told.batches == 2 else None)
+        assert job.run().state == "stopped"
+        assert 0 < len(held(rig.folder)) < 600
+        run(spark, rig.folder)
         assert held(rig.folder) == expected_positions(rig.folder)
 
 
@@ -216,10 +160,7 @@ def test_tables_of_another_journal_are_not_added_to(spark: SparkSession, tmp_pat
 def test_tables_that_are_ahead_of_the_journal_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:
     with journal(tmp_path / "data", 300) as rig:
         run(spark, rig.folder)
-        lake = ParquetLake(spark, Folders(rig.folder))
-        table = lake.path(MESSAGES)
-        part = lake.parts(MESSAGES)[-1]
-        (table / f"range={part}").rename(table / f"range={part[:21]}{99999:020d}")
+        Lake(None, Folders(rig.folder)).commit(MESSAGES, progress={LANE: 100_000})
         with pytest.raises(PipelineError, match="the tables hold positions up to 99999"):
             run(spark, rig.folder)
 
@@ -234,45 +175,21 @@ def test_two_runs_at_a_time_exclude_one_another(spark: SparkSession, tmp_path: P
         lock.release()
 
 
-def test_tables_of_another_release_are_computed_anew(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))
-    lake = ParquetLake(spark, Folders(tmp_path / "data"))
-    lake.folders.root.mkdir(parents=True)
-    lake.path(BUCKETED.name).mkdir(parents=True)
-    lake.notes.put(MESSAGES, "0-9", Note(rows=1, feeds={BUCKETED.name: ["a"]}))
-    check_version(lake)
-    assert lake.notes.of(MESSAGES, "0-9").feeds == {BUCKETED.name: ["a"]}
-    monkeypatch.setattr("raceway.pipeline.registry.VERSION", 1_000)
-    check_version(lake)
-    assert lake.notes.of(MESSAGES, "0-9").feeds == {}
-    assert not lake.path(BUCKETED.name).exists()
-    assert lake.folders.version.read_text() == "1000"
-
-
-def test_a_note_of_a_part_that_never_came_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
-    with journal(tmp_path / "data", 100) as rig:
-        lake = ParquetLake(spark, Folders(rig.folder))
-        lake.notes.put(MESSAGES, f"{0:020d}-{9:020d}", Note(rows=10, source="journal"))
-        assert run(spark, rig.folder).tables[MESSAGES].rows == 100
-
-
 def test_resetting_bronze_needs_force_where_rows_would_be_lost(spark: SparkSession, tmp_path: Path) -> None:
     with journal(tmp_path / "data", 2000) as rig:
         run(spark, rig.folder, max_records=5000)
         every = held(rig.folder)
-        lake = ParquetLake(spark, Folders(rig.folder))
-        resetting.reset_table(lake, MESSAGES)
-        assert lake.parts(MESSAGES) == []
+        lake = Lake(spark, Folders(rig.folder))
+        keeping.reset_table(lake, MESSAGES)
+        assert lake.paths(MESSAGES) == []
         run(spark, rig.folder, max_records=5000)
         assert held(rig.folder) == every
         firsts = sorted(int(path.stem.split("-")[1]) for path in rig.folder.glob("*.blocks"))
         trim(rig.journal, firsts[1])
         rig.pump(lambda: not segment_path(rig.folder, 0).exists())
-        lake = ParquetLake(spark, Folders(rig.folder))
-        with pytest.raises(PipelineError, match="would lose 1 parts with positions below"):
-            resetting.reset_table(lake, MESSAGES)
+        lake = Lake(spark, Folders(rig.folder))
+        with pytest.raises(PipelineError, match="would lose 1 files with positions below"):
+            keeping.reset_table(lake, MESSAGES)
         assert held(rig.folder) == every
-        resetting.reset_table(lake, MESSAGES, force=True)
-        assert lake.parts(MESSAGES) == []
+        keeping.reset_table(lake, MESSAGES, force=True)
+        assert lake.paths(MESSAGES) == []

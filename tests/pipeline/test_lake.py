@@ -1,202 +1,212 @@
-"""A batch that comes again, or in another cut, changes nothing; buckets are replaced under the eyes of readers."""
+"""Commits: whole or not at all, once, and by one writer at a time; every reader sees the same."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
-from itertools import pairwise
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import duckdb
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
+import polars as pl
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from deltalake import DeltaTable
 
+from raceway.errors import PipelineError
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions, range_name
-from raceway.pipeline.staged import Staged
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived
-from raceway.wires.captures.columns import BRONZE, REJECTED
-from tests.pipeline.rows import bronze, message
+from raceway.pipeline.lake import DELETED, LANE, MERGED, WRITER, Lake
+from raceway.pipeline.query import Tables
+from raceway.pipeline.snapshot import Snapshot
+from raceway.pipeline.storage import storage_of
+from raceway.pipeline.tables import MESSAGES
+from raceway.pipeline.written import Written, write_rows
+from raceway.wires.captures.columns import BRONZE
+from tests.pipeline.lakes import append
+from tests.pipeline.object_store import in_bucket, object_store
+from tests.pipeline.rows import START_US, bronze, message
 
-BUCKETED = Derived(
-    name="silver.bucketed",
-    ddl="sequence bigint, value bigint, wait_us bigint",
-    key=("sequence",),
-    transform=lambda inputs: inputs[MESSAGES],
-    looks_at={MESSAGES: ()},
-    due="wait_us",
-)
+HOUR_US = 3_600_000_000
 
 
-def stage(lake: Lake, lo: int, hi: int, files: int = 1) -> list[Staged]:
-    """What the source hands over for the positions `lo` to `hi`."""
-    edges = [lo + (hi + 1 - lo) * n // files for n in range(files + 1)]
-    found = []
-    for first, stop in pairwise(edges):
-        path = lake.stage("batch") / "rows.parquet"
-        pq.write_table(bronze(message(n) for n in range(first, stop)), path)
-        found.append(Staged(str(path), first, stop - 1, stop - first, path.stat().st_size, 0, 0, "[]"))
-    return found
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Three batches of ten rows, without Spark."""
+    lake = Lake(None, Folders(tmp_path / "data"))
+    for first in (0, 10, 20):
+        append(lake, [message(n) for n in range(first, first + 10)])
+    return lake
 
 
-def held(lake: ParquetLake) -> list[int]:
-    """Positions as pyarrow finds them in the folder."""
-    if not lake.path(MESSAGES).is_dir():
-        return []
-    return sorted(ds.dataset(lake.path(MESSAGES), partitioning="hive").to_table(["sequence"]).column(0).to_pylist())
+def stale(lake: Lake) -> Lake:
+    """Another writer that knows the same version."""
+    other = Lake(None, lake.folders)
+    assert other.maybe_snapshot(MESSAGES) is not None
+    return other
 
 
-@settings(max_examples=30)
-@given(cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(1, 3)), max_size=8))
-def test_batches_that_overlap_leave_every_position_once(
-    cuts: list[tuple[int, int, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Spark's checkpoint may send any range again; it never leaves one out."""
-    lake = ParquetLake(None, Folders(tmp_path_factory.mktemp("overlap")))
-    end = 0
-    for back, size, files in cuts:
-        lo = max(0, end - back)
-        lake.append_batch(stage(lake, lo, lo + size - 1, files))
-        end = max(end, lo + size)
-        assert held(lake) == list(range(end))
-        assert lake.end() == end
+def new_file(lake: Lake, first: int = 30) -> list[Written]:
+    rows = bronze(message(n) for n in range(first, first + 10)).to_batches()
+    return list(write_rows(lake.storage, MESSAGES, "time_us", BRONZE, rows))
 
 
-def test_all_readers_agree_on_what_is_there(any_lake: Lake) -> None:
-    lake = any_lake
-    assert lake.end() == 0
-    assert lake.frame(MESSAGES).count() == 0
-    assert lake.append_batch(stage(lake, 0, 9, 2)) == range_name(0, 9)
-    assert lake.append_batch(stage(lake, 0, 9)) is None
-    assert lake.append_batch(stage(lake, 5, 14, 2)) == range_name(10, 14)
-    assert lake.append_batch([Staged("", 15, 19, 0, 0, 0, 0, "[]")]) is None, "only control rows"
-    rows = lake.frame(MESSAGES)
-    assert sorted(row.sequence for row in rows.collect()) == list(range(15))
-    assert sorted(row.part for row in rows.select("part").distinct().collect()) == lake.parts(MESSAGES)
-    assert lake.frame(MESSAGES, [range_name(10, 14)]).count() == 5
-    assert lake.end() == 15
-    assert rows.select(F.max("time")).first()[0].microsecond == 0  # type: ignore[index]
-    if isinstance(lake, ParquetLake):
-        assert held(lake) == list(range(15))
-        sql = f"SELECT count(DISTINCT sequence), count(*), max(time)::VARCHAR FROM '{lake.path(MESSAGES)}/**/*.parquet'"
-        connection = duckdb.connect()
-        connection.execute("SET TimeZone = 'UTC'")
-        assert connection.execute(sql).fetchone() == (15, 15, "2023-11-14 22:13:34+00")
-        assert pq.read_schema(lake.files(MESSAGES, range_name(0, 9))[0]).field("time").type == BRONZE.field("time").type
+COMMITS: dict[str, Callable[[Lake], None]] = {
+    "batch": lambda lake: lake.commit(MESSAGES, new_file(lake), progress={LANE: 40}),
+    "slice": lambda lake: lake.commit(MESSAGES, new_file(lake, 10), lake.paths(MESSAGES, sequence=(10, 19))),
+    "compaction": lambda lake: lake.commit(
+        MESSAGES, new_file(lake, 0), lake.paths(MESSAGES, sequence=(0, 9)), kind=MERGED
+    ),
+    "deletion": lambda lake: lake.commit(MESSAGES, (), lake.paths(MESSAGES, sequence=(0, 9)), kind=DELETED),
+    "progress": lambda lake: lake.commit(MESSAGES, progress={LANE: 40}),
+}
 
 
-def test_what_a_killed_first_transaction_left_is_no_table(any_lake: Lake) -> None:
-    left = Path(any_lake.folders.table(MESSAGES))
-    (left / "_delta_log").mkdir(parents=True)
-    assert any_lake.parts(MESSAGES) == []
-    assert any_lake.frame(MESSAGES).count() == 0
-    assert any_lake.append_batch(stage(any_lake, 0, 9)) == range_name(0, 9)
-    assert any_lake.frame(MESSAGES).count() == 10
+@pytest.mark.parametrize("kind", COMMITS)
+def test_of_two_writers_with_the_same_version_one_fails(lake: Lake, kind: str) -> None:
+    first, second = stale(lake), stale(lake)
+    COMMITS[kind](first)
+    found = sorted(DeltaTable(lake.storage.url(MESSAGES)).to_pyarrow_table().column("sequence").to_pylist())
+    with pytest.raises(PipelineError, match=r"^bronze\.messages: another process changed the table meanwhile"):
+        COMMITS[kind](second)
+    now = DeltaTable(lake.storage.url(MESSAGES))
+    assert sorted(now.to_pyarrow_table().column("sequence").to_pylist()) == found
+    assert (now.version(), now.transaction_version(WRITER)) == (3, 4)
+    assert first.end() == (40 if kind in ("batch", "progress") else 30)
 
 
-def test_buckets_are_replaced_and_say_when_they_are_due(any_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = any_lake
-    monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))
-    rows = lake.spark.createDataFrame(
-        [(1, 10, None, "a"), (2, 20, 7, "a"), (3, 30, 5, "b"), (4, 40, 3, "other")],
-        "sequence bigint, value bigint, wait_us bigint, bucket string",
+def test_two_writers_do_not_both_create_a_table(tmp_path: Path) -> None:
+    first, second = Lake(None, Folders(tmp_path)), Lake(None, Folders(tmp_path))
+    assert second.maybe_snapshot(MESSAGES) is None
+    append(first, [message(0)])
+    with (
+        patch("raceway.pipeline.lake.maybe_snapshot", return_value=None),
+        pytest.raises(PipelineError, match="already exists"),
+    ):
+        append(second, [message(0)])
+    assert DeltaTable(first.storage.url(MESSAGES)).to_pyarrow_table().num_rows == 1
+
+
+def test_readers_that_nobody_here_wrote_see_the_same(lake: Lake) -> None:
+    url = lake.storage.url(MESSAGES)
+    expected = list(range(30))
+    assert sorted(DeltaTable(url).to_pyarrow_table().column("sequence").to_pylist()) == expected
+    assert sorted(pl.scan_delta(url).select("sequence").collect().to_series().to_list()) == expected
+    dataset = DeltaTable(url).to_pyarrow_dataset()
+    assert sorted(dataset.to_table(["sequence"]).column(0).to_pylist()) == expected
+    files = Snapshot(lake.storage, MESSAGES).locations()
+    assert [
+        row[0] for row in duckdb.execute(f"SELECT sequence FROM read_parquet({files}) ORDER BY 1").fetchall()
+    ] == expected
+
+
+def test_tables_say_what_they_are(lake: Lake) -> None:
+    table = DeltaTable(lake.storage.url(MESSAGES))
+    assert table.metadata().description == "All messages, as they are in the journal, and those of imported captures."
+    assert table.metadata().partition_columns == ["day"]
+    comments = {
+        field["name"]: field["metadata"].get("comment") for field in json.loads(table.schema().to_json())["fields"]
+    }
+    assert comments["kind"] == "`publish`, `request` or `response`."
+    assert all(comments.values())
+
+
+def test_an_hour_of_a_topic_opens_the_files_that_hold_it(tmp_path: Path) -> None:
+    lake = Lake(None, Folders(tmp_path))
+    for hour in range(24):
+        for topic in ("a", "b"):
+            at = 20 * hour + 10 * (topic == "b")
+            append(lake, [message(at + n, topic=topic, time_us=START_US + hour * HOUR_US + n) for n in range(10)])
+    dataset = Snapshot(lake.storage, MESSAGES).dataset()
+    asked = (
+        (pc.field("topic") == "a")
+        & (pc.field("time_us") >= START_US + 7 * HOUR_US)
+        & (pc.field("time_us") < START_US + 8 * HOUR_US)
     )
-    written = lake.replace(BUCKETED, ["a", "b", "empty"], rows)
-    assert {bucket: tuple(found) for bucket, found in written.items()} == {"a": (2, 7), "b": (1, 5)}
-    assert lake.parts("silver.bucketed") == ["a", "b"]
-    again = lake.replace(BUCKETED, ["a", "b"], rows.where("sequence = 1").withColumn("value", F.lit(11).cast("bigint")))
-    assert {bucket: tuple(found) for bucket, found in again.items()} == {"a": (1, None)}
-    assert [tuple(row) for row in lake.frame("silver.bucketed").collect()] == [(1, 11, None, "a")]
-    lake.remove("silver.bucketed")
-    assert lake.parts("silver.bucketed") == []
-    assert lake.frame("silver.bucketed").count() == 0
+    assert len(list(dataset.get_fragments())) == 48
+    assert len(list(dataset.get_fragments(asked))) == 1
+    assert len({file.split("/")[-2] for file in DeltaTable(lake.storage.url(MESSAGES)).file_uris()}) == 2, "two days"
 
 
-def test_a_capture_is_added_once_whatever_was_left_of_an_earlier_try(any_lake: Lake) -> None:
-    lake, digest = any_lake, "ab" * 32
-    source = f"import:{digest}"
-
-    def staged(rows: pa.Table) -> list[Path]:
-        file = lake.stage("capture") / "rows.parquet"
-        pq.write_table(rows, file)
-        return [file]
-
-    def good() -> list[Path]:
-        return staged(bronze([message(0, source=source), message(2, source=source)]))
-
-    def bad() -> list[Path]:
-        refused = {"source": source, "partition": 0, "sequence": 1, "time_us": 5, "wire": "mb", "code": "broken"}
-        return staged(pa.Table.from_pylist([refused | {"attributes": [], "payload": b"x"}], schema=REJECTED))
-
-    assert lake.append_capture(digest, good(), bad())
-    assert not lake.append_capture(digest, good(), bad())
-    assert sorted(row.sequence for row in lake.frame(MESSAGES).collect()) == [0, 2]
-    assert [row.code for row in lake.frame(REJECTED_MESSAGES).collect()] == ["broken"]
-    assert lake.end() == 0, "captures have no positions of the journal"
-    assert lake.append_capture("cd" * 32, [], bad()), "nothing but refused messages"
-    assert not lake.append_capture("cd" * 32, [], bad())
-    note = lake.notes.of(MESSAGES, f"import-{digest}")
-    assert (note.rows, note.source, note.last_us) == (2, source, 1_700_000_002_000_000)
-    for table in (REJECTED_MESSAGES, MESSAGES):
-        lake.drop(table, f"import-{digest}")
-        lake.drop(table, "import-" + "00" * 32)
-    assert not lake.has_capture(digest)
-    assert lake.has_capture("cd" * 32)
-    assert lake.frame(MESSAGES).count() == 0
-    assert lake.frame(REJECTED_MESSAGES).count() == 1
+def test_a_reader_finds_rows_by_columns_without_statistics_too(lake: Lake) -> None:
+    """The table says which columns have statistics: a reader must not conclude anything of the others."""
+    append(lake, [message(30, correlation_id=None), message(31, message_id=None, correlation_id="c")])
+    assert Tables(lake).number("SELECT count(*) FROM bronze.messages WHERE error IS NOT NULL") == 0
+    assert Tables(lake).number("SELECT count(*) FROM bronze.messages WHERE correlation_id IS NULL") == 1
+    assert Tables(lake).number("SELECT count(*) FROM bronze.messages WHERE kind = 'publish' AND wire = 'mb'") == 32
+    assert Tables(lake).number("SELECT count(*) FROM bronze.messages WHERE topic = 'orders.created'") == 32
 
 
-def test_readers_never_see_a_mixture_while_buckets_are_replaced(spark: SparkSession, lake: ParquetLake) -> None:
-    """Every version of the table has 300 rows with one value; whoever reads meanwhile sees whole buckets."""
-    base = spark.range(300).selectExpr("id AS sequence", "NULL::bigint AS wait_us", "concat('b', id % 3) AS bucket")
-    lake.replace(BUCKETED, ["b0", "b1", "b2"], base.withColumn("value", F.lit(0).cast("bigint")))
-    seen: list[tuple[int, int]] = []
-    stop = threading.Event()
-    glob = f"{lake.path('silver.bucketed')}/*/*.parquet"
-
-    def look() -> None:
-        connection = duckdb.connect()
-        while not stop.is_set():
-            found = connection.execute(f"SELECT count(*), count(DISTINCT sequence) FROM '{glob}'").fetchone()
-            assert found is not None
-            seen.append(found)
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        for version in range(1, 5):
-            lake.replace(BUCKETED, ["b0", "b1", "b2"], base.withColumn("value", F.lit(version).cast("bigint")))
-    finally:
-        stop.set()
-        watcher.join()
-    assert len(seen) > 10
-    assert set(seen) == {(300, 300)}
+def test_what_changed_since_a_version_is_told_by_the_log(lake: Lake) -> None:
+    every = lake.paths(MESSAGES)
+    assert lake.changes(MESSAGES, None)[:3] == (2, every, [])
+    assert lake.changes(MESSAGES, 2)[:3] == (2, [], [])
+    first, last = lake.paths(MESSAGES, sequence=(0, 0)), lake.paths(MESSAGES, sequence=(29, 29))
+    assert lake.changes(MESSAGES, 1).added == last
+    lake.commit(MESSAGES, new_file(lake, 0), first, kind=MERGED)
+    lake.commit(MESSAGES, (), lake.paths(MESSAGES, sequence=(10, 10)), kind=DELETED)
+    assert lake.changes(MESSAGES, 2)[:3] == (4, [], []), "the same rows, and rows that are deleted everywhere"
+    lake.commit(MESSAGES, new_file(lake, 20), last)
+    assert lake.changes(MESSAGES, 4).removed == last
+    assert lake.changes(MESSAGES, 1).removed == [], "came and went meanwhile"
+    assert len(lake.changes(MESSAGES, 1).added) == 1
+    (Path(lake.storage.url(MESSAGES)) / "_delta_log" / f"{2:020d}.json").unlink()
+    with pytest.raises(PipelineError, match=r"^bronze\.messages: "):
+        lake.changes(MESSAGES, 1)
 
 
-def test_staging_is_swept_and_is_in_no_table(lake: ParquetLake) -> None:
-    staged = stage(lake, 0, 9)
-    assert not any(Path(each.file).is_relative_to(lake.folders.tables) for each in staged)
-    lake.sweep()
-    assert os.listdir(lake.folders.staging) == []
+def test_an_empty_last_entry_of_a_log_is_removed(lake: Lake) -> None:
+    """As a power failure may leave it. The entry before holds, with the progress it has."""
+    log = Path(lake.storage.url(MESSAGES)) / "_delta_log"
+    entry = log / f"{2:020d}.json"
+    for content in (b"", b'{"commitInfo":{"timest'):
+        entry.write_bytes(content)
+        again = Lake(None, lake.folders)
+        assert again.mend() == [str(entry)]
+        assert again.end() == 20
+        append(again, [message(n) for n in range(20, 30)])
+        assert Lake(None, lake.folders).mend() == []
 
 
-@pytest.mark.parametrize(
-    ("part", "positions"),
-    [(range_name(7, 12), (7, 12)), ("import-" + "ab" * 32, None), ("import-" + "12" * 32, None), ("", None)],
-)
-def test_names_of_parts_tell_positions(part: str, positions: tuple[int, int] | None) -> None:
-    assert maybe_positions(part) == positions
+def test_a_column_of_a_later_release_is_added_and_old_rows_have_none(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from raceway.pipeline import registry, tables
+    from raceway.pipeline.words import COLUMNS
+
+    monkeypatch.setitem(COLUMNS, "colour", "Of no importance.")
+    longer = tables.Table(MESSAGES, f"{registry.columns(MESSAGES)}, colour string", ("sequence",))
+    monkeypatch.setattr(registry, "BRONZE_TABLE", longer)
+    version = lake.maybe_snapshot(MESSAGES).version  # type: ignore[union-attr]
+    lake.evolve()
+    lake.evolve()
+    table = DeltaTable(lake.storage.url(MESSAGES))
+    assert table.version() == version + 1, "once"
+    assert table.to_pyarrow_table().column("colour").null_count == 30
+    assert lake.changes(MESSAGES, version).added == []
 
 
-@pytest.fixture(autouse=True)
-def _cleared_views(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").catalog.clearCache()
+def test_tables_in_a_bucket_are_committed_to_and_read(tmp_path: Path) -> None:
+    with object_store() as settings:
+        storage = in_bucket(settings, "tables")
+        lake = Lake(None, Folders(tmp_path), storage)
+        for first in (0, 10):
+            append(lake, [message(n) for n in range(first, first + 10)])
+        other = Lake(None, Folders(tmp_path), storage)
+        assert other.end() == 20
+        append(lake, [message(20)])
+        with pytest.raises(PipelineError, match="another process changed the table"):
+            append(other, [message(20)])
+        assert Snapshot(storage, MESSAGES).dataset().count_rows() == 21
+        lake.remove(MESSAGES)
+        assert Lake(None, Folders(tmp_path), storage).end() == 0
+
+
+def test_a_table_whose_first_commit_never_came_is_none(tmp_path: Path) -> None:
+    lake = Lake(None, Folders(tmp_path), storage_of(str(tmp_path / "tables")))
+    new_file(lake)
+    assert lake.paths(MESSAGES) == []
+    assert lake.counts(MESSAGES) == (0, 0)
+    append(lake, [message(n) for n in range(10)])
+    assert lake.counts(MESSAGES) == (10, 1)
+    shutil.rmtree(tmp_path / "tables")

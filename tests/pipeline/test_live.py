@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from raceway.client import DanubeClient, MbClient, Message, connect
 from raceway.errors import RacewayError, RemoteError
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.progress import maybe_read
-from raceway.pipeline.query import open_tables
+from raceway.pipeline.query import Tables
 from raceway.pipeline.verify import verify
 from tests.pipeline.drivers import driver
 from tests.pipeline.quick_spark import QUICKLY
@@ -117,8 +117,8 @@ def test_what_clients_know_is_what_the_tables_say(spark: SparkSession, tmp_path:
         wait_until(is_done, 240, "everything in the tables")
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 0
-    lake = ParquetLake(spark, Folders(data))
-    tables = open_tables(lake)
+    lake = Lake(spark, Folders(data))
+    tables = Tables(lake)
     verdict = verify(lake, tables, full=True)
     assert verdict.is_good, verdict
 

@@ -21,7 +21,7 @@ def reader(tmp_path: Path) -> Reader:
 def test_without_more_than_a_path_everything_is_read(reader: Reader) -> None:
     options = parse({"path": "data"})
     assert (options.first(reader), options.end(reader)) == (50, 150)
-    assert (options.max_records, options.max_bytes, options.partitions, options.stage_to) == (None, None, None, None)
+    assert (options.max_records, options.max_bytes, options.partitions) == (None, None, None)
     assert options.fail_on_data_loss
     assert not options.push_filters
     assert pickle.loads(pickle.dumps(options)) == options

@@ -8,12 +8,12 @@ import pytest
 
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import Lake, ParquetLake
-from raceway.pipeline.query import open_tables
-from raceway.pipeline.tables import BRONZE_DDL
+from raceway.pipeline.lake import Lake
+from raceway.pipeline.query import Tables
+from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.verify import check_table
-from tests.pipeline.lakes import append
-from tests.pipeline.rows import message
+from raceway.pipeline.words import COLUMNS, TABLES
+from raceway.wires.captures.columns import columns_of
 
 
 def test_names_are_of_three_layers_and_unique() -> None:
@@ -22,31 +22,34 @@ def test_names_are_of_three_layers_and_unique() -> None:
 
 
 def test_inputs_come_before_what_is_computed_from_them() -> None:
-    known = set(BRONZE_DDL)
+    known = {MESSAGES}
     for table in registry.DERIVED:
-        assert set(table.inputs) <= known, table.name
+        assert {*table.inputs, *table.looks_up} <= known, table.name
         known.add(table.name)
 
 
-def test_keys_and_due_columns_are_columns(tmp_path: Path) -> None:
-    tables = open_tables(ParquetLake(None, Folders(tmp_path)))
-    for table in registry.DERIVED:
-        columns = set(tables.select(f"SELECT * FROM {table.name}").column_names)
-        assert {*table.key, *([table.due] if table.due else [])} <= columns, table.name
+def test_keys_and_times_are_columns(tmp_path: Path) -> None:
+    tables = Tables(Lake(None, Folders(tmp_path)))
+    for name in registry.names():
+        table = registry.table(name)
+        columns = set(tables.select(f"SELECT * FROM {name}").column_names)
+        assert {*table.key, table.when} <= columns, name
+
+
+def test_every_table_and_column_is_told_in_words() -> None:
+    columns = {name for table in registry.every().values() for name, _ in columns_of(table.ddl)}
+    assert set(COLUMNS) == columns | {"day"}
+    assert set(TABLES) == set(registry.every())
+
+
+def test_a_table_is_reset_with_all_that_knows_its_versions() -> None:
+    assert registry.with_dependent("silver.exchanges") == {"silver.exchanges", "gold.topic_stats", "gold.service_graph"}
+    assert registry.with_dependent("silver.messages") >= {"state.dedup_ids", "gold.topic_stats", "gold.schema_usage"}
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_verify_finds_nothing_wrong_with_an_empty_table(tmp_path: Path, name: str) -> None:
-    lake = ParquetLake(None, Folders(tmp_path))
-    verdict = check_table(lake, open_tables(lake), name)
+    lake = Lake(None, Folders(tmp_path))
+    verdict = check_table(lake, Tables(lake), name)
     assert verdict.is_good
     assert verdict.rows == 0
-
-
-def test_verify_asks_in_words_that_every_engine_knows(any_lake: Lake) -> None:
-    append(any_lake, [message(n) for n in range(3)])
-    tables = open_tables(any_lake)
-    assert check_table(any_lake, tables, "bronze.messages").rows == 3
-    for table in registry.DERIVED:
-        if table.expected is not None:
-            assert tables.number(f"SELECT {table.expected[1]}") >= 0

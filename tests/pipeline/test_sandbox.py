@@ -33,11 +33,9 @@ STATS = pa.table({
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tables, one of Parquet files and one of Delta, whose first version was replaced."""
+    """Two tables; the first version of one of them was replaced."""
     found = tmp_path_factory.mktemp("data") / "tables"
-    folder = found / "gold" / "stats" / "bucket=20261115T1200"
-    folder.mkdir(parents=True)
-    pq.write_table(STATS, folder / "data.parquet")
+    write_deltalake(str(found / "gold" / "stats"), STATS)
     for n in (1, 2):
         write_deltalake(str(found / "silver" / "messages"), pa.table({"n": [n]}), mode="overwrite")
     (found / "secret.txt").write_text("secret")

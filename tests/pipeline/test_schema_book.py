@@ -135,3 +135,36 @@ def test_without_a_journal_the_book_stays_what_it_is(tmp_path: Path) -> None:
     book.learn(avro(1, 1, V1))
     book.follow(tmp_path / "nowhere")
     assert numbers(book) == [1]
+
+
+def test_subjects_of_topics_are_followed_and_former_ones_stay_known(rig: Rig, tmp_path: Path) -> None:
+    file = tmp_path / "book.json"
+    register(rig, avro(1, 1, V1))
+    book = SchemaBook(file)
+    book.follow(rig.folder)
+    assert book.bindings == {}
+    for subject in ("subject-1", "other", "subject-1", None):
+        rig.journal.set_state("topic_schemas", "orders", {"subject": subject, "policy": "warn"})
+        rig.commit()
+        book.follow(rig.folder)
+    rig.journal.set_state("topic_schemas", "orders", None)
+    rig.journal.set_state("topic_schemas", "stock", {"subject": "subject-1"})
+    rig.commit()
+    again = SchemaBook(file)
+    again.follow(rig.folder)
+    assert again.bindings == {"orders": ["subject-1", "other"], "stock": ["subject-1"]}
+    rig.close()
+
+
+def test_a_book_of_an_earlier_release_learns_the_subjects_of_topics(rig: Rig, tmp_path: Path) -> None:
+    file = tmp_path / "book.json"
+    rig.journal.set_state("topic_schemas", "orders", {"subject": "subject-1"})
+    register(rig, avro(1, 1, V1))
+    SchemaBook(file).follow(rig.folder)
+    kept = json.loads(file.read_text())
+    del kept["bindings"]
+    file.write_text(json.dumps(kept))
+    book = SchemaBook(file)
+    book.follow(rig.folder)
+    assert (book.bindings, numbers(book)) == ({"orders": ["subject-1"]}, [1])
+    rig.close()

@@ -1,48 +1,42 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import ParquetLake, range_name
-from raceway.pipeline.notes import Note
-from raceway.pipeline.query import open_tables
+from raceway.pipeline.lake import DELETED, LANE, Lake
+from raceway.pipeline.query import Tables
+from raceway.pipeline.registry import LOSSES
 from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.verify import TableCheck, verify
-from tests.pipeline.rows import bronze, message
+from tests.pipeline.lakes import append
+from tests.pipeline.rows import message
 from tests.rigs.journal_folder import write_folder
 from tests.rigs.journal_rows import rows
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> ParquetLake:
-    """A journal of positions 0 to 99, of which 7 is a control row; the table has 0 to 89 in three parts."""
+def lake(tmp_path: Path) -> Lake:
+    """A journal of positions 0 to 99, of which 7 is a control row; the table has 0 to 89 in three batches."""
     stored = rows(0, 100)
     stored[7]["kind"] = "control"
     write_folder(tmp_path / "data", [stored[:50], stored[50:]])
-    lake = ParquetLake(None, Folders(tmp_path / "data"))
+    lake = Lake(None, Folders(tmp_path / "data"))
     for first in (0, 30, 60):
-        put(lake, first, [n for n in range(first, first + 30) if n != 7])
+        append(lake, [message(n) for n in range(first, first + 30) if n != 7])
     return lake
 
 
-def put(lake: ParquetLake, first: int, positions: list[int], last: int | None = None) -> None:
-    part = range_name(first, positions[-1] if last is None else last)
-    file = lake.stage("test") / "rows.parquet"
-    pq.write_table(bronze(message(n) for n in positions), file)
-    lake.notes.put(MESSAGES, part, Note(rows=len(positions), source="journal", last_us=1))
-    lake.append(MESSAGES, part, [file])
+def remove_middle(lake: Lake) -> None:
+    lake.commit(MESSAGES, (), lake.paths(MESSAGES, sequence=(30, 59)), kind=DELETED)
 
 
-def verdict(lake: ParquetLake) -> TableCheck:
-    return verify(lake, open_tables(lake))
+def verdict(lake: Lake) -> TableCheck:
+    return verify(lake, Tables(lake))
 
 
-def test_every_position_once_is_good(lake: ParquetLake) -> None:
+def test_every_position_once_is_good(lake: Lake) -> None:
     found = verdict(lake)
     assert found.is_good
     assert (found.journal.rows, found.journal.control, found.journal.in_bronze, found.journal.behind) == (89, 1, 89, 10)
@@ -52,35 +46,35 @@ def test_every_position_once_is_good(lake: ParquetLake) -> None:
     ]
 
 
-def test_a_missing_position_is_named(lake: ParquetLake) -> None:
-    file = lake.files(MESSAGES, range_name(30, 59))[0]
-    kept = pq.read_table(file)
-    pq.write_table(kept.filter(pa.compute.field("sequence") != 41), file)
+def test_missing_positions_are_named(lake: Lake) -> None:
+    remove_middle(lake)
+    append(lake, [message(n) for n in range(30, 60) if n != 41])
     found = verdict(lake)
     assert not found.is_good
     assert (found.journal.missing, found.journal.first_missing) == (1, [41])
 
 
-def test_a_loss_that_was_accepted_is_explained(lake: ParquetLake) -> None:
-    shutil.rmtree(lake.path(MESSAGES) / f"range={range_name(30, 59)}")
-    lake.notes.drop(MESSAGES, range_name(30, 59))
-    assert not verdict(lake).is_good
-    lake.notes.put(MESSAGES, range_name(60, 89), Note(rows=30, source="journal", gaps=[(30, 59)]))
+def test_a_loss_that_was_accepted_is_explained(lake: Lake) -> None:
+    remove_middle(lake)
+    assert verdict(lake).journal.missing == 30
+    lost = lake.write_few(LOSSES, [{"first": 30, "last": 59, "time_us": 1}])
+    lake.commit(LOSSES.name, lost, progress={LANE: 60})
     found = verdict(lake)
     assert found.is_good
     assert found.journal.accepted_loss == 30
 
 
-def test_a_doubled_position_and_a_control_row_are_named(lake: ParquetLake) -> None:
-    put(lake, 5, [7, 8, 9], last=9)
+def test_a_doubled_position_and_a_control_row_are_named(lake: Lake) -> None:
+    append(lake, [message(n) for n in (7, 8, 9)])
+    append(lake, [message(89)])
     found = verdict(lake)
-    assert (found.journal.doubled, found.journal.first_doubled) == (2, [8, 9])
+    assert (found.journal.doubled, found.journal.first_doubled) == (3, [8, 9, 89])
     assert (found.journal.foreign, found.journal.first_foreign) == (1, [7])
-    assert found.tables[0].doubled_keys == 2
+    assert found.tables[0].doubled_keys == 3
     assert not found.is_good
 
 
-def test_rows_older_than_the_journal_are_only_counted(lake: ParquetLake) -> None:
+def test_rows_older_than_the_journal_are_only_counted(lake: Lake) -> None:
     min(lake.folders.data.glob("*.blocks")).unlink()
     found = verdict(lake)
     assert found.is_good

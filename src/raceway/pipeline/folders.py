@@ -1,28 +1,21 @@
 """Layout of DATA/pipeline.
 
-    tables/bronze/messages/range=<first>-<last>/      a folder per batch; `range=import-<sha256>` per capture
-    tables/bronze/rejected/range=…/                   the same names, where there are rows
-    tables/silver/…/bucket=<bucket>/data.parquet      one file per bucket, replaced atomically; gold, too
-    staging/                                          files not yet in a table; deleted at each start
-    notes/  links/  active/                           metadata of parts and buckets (see `notes`, `recompute`)
-    schemas.json                                      all schema versions the bus has had (see `schema_book`)
-    checkpoint/v1/                                    Spark's; may be deleted: a run continues from the tables
-    version  journal  format                          version of the tables (`registry`), identity of their journal, and
-                                                      their format, written earlier than the first file: a killed run
-                                                      may leave files of either format
-    progress.json  lock  log/  spark/                 progress, lock, log4j file, Spark's temporary files
-
-Staging is outside of every table, because readers search folders of any name.
+tables/bronze/messages/day=…/      Delta tables, or wherever `pipeline.tables` says; `_delta_log` in each is its log
+tables/state/…                     tables of the pipeline itself: ids for deduplication, captures, losses
+staging/                           files of an import that is in progress; deleted at each start
+schemas.json                       all schema versions the bus has had (see `schema_book`)
+deleting.parquet                   the messages of a deletion that is in progress (see `forgetting`)
+version  journal                   version of the tables (`registry`), identity of their journal
+progress.json  lock  log/  spark/  progress, lock, log4j file, Spark's temporary files
 """
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from pathlib import Path
-from typing import Literal
 
-# Version of the streaming query and of what it passes to `foreachBatch`. A change that is incompatible with an old
-# checkpoint needs the next number; the new checkpoint begins at the end of the tables.
-CHECKPOINT_VERSION = 1
+from raceway.errors import PipelineError
 
 
 class Folders:
@@ -34,16 +27,11 @@ class Folders:
         self.root = self.data / "pipeline"
         self.tables = (tables or str(self.root / "tables")).removeprefix("file://").rstrip("/")
         self.staging = self.root / "staging"
-        self.notes = self.root / "notes"
-        self.links = self.root / "links"
-        self.active = self.root / "active"
-        self.compacting = self.root / "compacting"
-        self.checkpoints = self.root / "checkpoint"
-        self.checkpoint = self.checkpoints / f"v{CHECKPOINT_VERSION}"
+        self.former = self.root / "former"
         self.schemas = self.root / "schemas.json"
         self.progress = self.root / "progress.json"
+        self.deleting = self.root / "deleting.parquet"
         self.version = self.root / "version"
-        self.format = self.root / "format"
         self.log = self.root / "log"
         self.spark = self.root / "spark"
 
@@ -51,8 +39,20 @@ class Folders:
         """The folder of a table: `bronze.messages` is bronze/messages."""
         return f"{self.tables}/{name.replace('.', '/')}"
 
+    def check_deleted(self) -> None:
+        """Raise PipelineError if a deletion was interrupted: what it was to delete must not be copied on."""
+        if self.deleting.exists():
+            raise PipelineError(
+                f"a deletion in {self.data} was interrupted: stop the bus, then `raceway pipeline delete` completes it"
+            )
 
-def maybe_kept_format(folders: Folders) -> Literal["parquet", "delta"] | None:
-    """The format of the tables of this folder; None if there are none."""
-    told = folders.format.read_text("utf-8", "replace").strip() if folders.format.is_file() else ""
-    return "delta" if told == "delta" else "parquet" if told == "parquet" else None
+    def stage(self, name: str) -> Path:
+        """Create a folder in staging. Names are unique: workers of a killed driver may still write to old ones."""
+        folder = self.staging / f"{name}-{uuid.uuid4().hex}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def sweep(self) -> None:
+        """Remove leftovers of earlier runs from staging."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir(parents=True, exist_ok=True)

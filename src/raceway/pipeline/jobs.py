@@ -1,16 +1,13 @@
-"""The streaming query: append each batch to `bronze.messages`, then update every other table.
+"""A run: rows of the journal are added to `bronze.messages` in batches, then every other table follows.
 
-Spark passes batches to `foreachBatch` and keeps offsets in its checkpoint. It may pass the same batch twice, or with
-other borders: after a crash, or after its checkpoint was damaged or deleted. The results do not depend on it:
-`Lake.append_batch` takes only rows after the table's end, and `recompute.refresh` does what no note marks as done.
+A batch begins where the table ends, and that is in the table's own log. So a run that was killed, whenever that was,
+goes on where it was; there is no other record of its progress.
 
-A run with a large backlog appends several batches per update of the other tables: a bucket is then computed once
-instead of with each batch that touches it, with the same result.
+A run with a large backlog adds several batches per update of the other tables, with the same result.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -19,9 +16,6 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from raceway import config
 from raceway.errors import PipelineError, RacewayError
@@ -30,25 +24,19 @@ from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.read.reader import Reader
 from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
-from raceway.pipeline import checkpoint, compaction, progress, registry
-from raceway.pipeline.lake import Lake, maybe_positions, range_name
-from raceway.pipeline.notes import Note
-from raceway.pipeline.opening import keep_format
-from raceway.pipeline.recompute import forget, refresh
-from raceway.pipeline.scan import Gap
-from raceway.pipeline.source import SKIP_OPTION
-from raceway.pipeline.spark import cores, said_by_us
-from raceway.pipeline.staged import Staged
-from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
-from raceway.wires.captures.columns import JOURNAL
+from raceway.pipeline import keeping, migrating, progress, registry
+from raceway.pipeline.lake import Lake
+from raceway.pipeline.lineage import BatchRun, Lineage
+from raceway.pipeline.refreshing import refresh
+from raceway.pipeline.scan import PositionSpan, within_bytes
+from raceway.pipeline.spark import said_by_us
+from raceway.pipeline.tables import MESSAGES, Derived
+from raceway.pipeline.taking import take
 
-# Interval at which an idle run checks for a stop and writes its progress.
-_LOOK_S = 0.25
-_PROGRESS_S = 2.0
-# What a user of the command does in place of setting the option.
-_ACCEPT_LOSS = "`raceway pipeline run --accept-loss` records the loss and continues after it"
 # Rows that may be in bronze only, as long as another full batch is waiting.
-AHEAD_ROWS = 16 * BUCKET_ROWS
+AHEAD_ROWS = 4_194_304
+# Interval at which a run deletes files that no version of the tables needs any more.
+_VACUUM_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -76,27 +64,25 @@ class Job:
         stepped: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.lake, self.order, self._told, self._stepped = lake, order, told, stepped
-        self.stopping = threading.Event()
-        self._telling = threading.Lock()  # the thread of a batch and the one that follows it both tell the progress
-        self.progress = PipelineProgress(
-            pid=0, state="starting", format=order.settings.format, started_us=progress.now_us()
-        )
-        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self.progress = PipelineProgress(pid=0, state="starting", started_us=progress.now_us())
         self._ahead_rows = 0  # in bronze, not in the other tables
-        self._lost: list[Gap] = []  # not in a note yet: a batch that is lost as a whole has no part
+        self._vacuumed_at = time.monotonic()
         self._reader = Reader(lake.folders.data)
+        self._lineage = Lineage(order.settings.lineage, lake)
 
     def run(self) -> PipelineProgress:
-        """Run until all is done (`once`) or `stopping` is set. Raises PipelineError, JournalError."""
+        """Run until all is done (`once`) or `stop` is called. Raises PipelineError, JournalError."""
         self.lake.folders.root.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.lake.folders.root)
         try:
             self._begin()
-            self._follow(self._start())
-            if self._ahead_rows and self.progress.last_batch and not self.stopping.is_set():
-                self._compute(self.progress.last_batch)
+            self._follow()
             self._tell("stopped")
         except (RacewayError, PySparkException, Py4JError) as error:
+            if self._stopping.is_set():
+                self._tell("stopped")
+                return self.progress
             failure = self._explained(error)
             self.progress.error = str(failure)
             self._tell("failed")
@@ -106,17 +92,23 @@ class Job:
             self._reader.close()
         return self.progress
 
-    # ---- before the query -------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """End the run soon; a batch in progress is given up, and the next run takes it again."""
+        self._stopping.set()
+        # In a thread of its own: the one that is interrupted may be in the middle of a call to Spark.
+        threading.Thread(target=self.lake.spark.sparkContext.cancelAllJobs, daemon=True).start()
+
+    # ---- before the first batch -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self.progress.pid = os.getpid()
-        keep_format(self.lake.folders, self.order.settings.format)
         check_identity(self.lake)
-        checkpoint.check(self.lake.folders.checkpoint)
+        self.lake.folders.check_deleted()
+        self.lake.mend()
+        self.lake.folders.sweep()
+        migrating.check_version(self.lake)
         self._check_end()
-        compaction.finish(self.lake)
-        self.lake.sweep()
-        check_version(self.lake)
+        self.lake.evolve()
         self._tell("starting")
         refresh(self.lake, self.order.tables)  # left over from an interrupted run
 
@@ -129,77 +121,64 @@ class Job:
                 "the folder `pipeline` in it"
             )
 
-    def _start(self) -> StreamingQuery:
-        settings, folders = self.order.settings, self.lake.folders
-        options = {
-            "path": str(folders.data),
-            "stageTo": str(folders.staging),
-            "failOnDataLoss": str(not self.order.accept_loss).lower(),
-            "maxRecordsPerTrigger": str(settings.max_records),
-            "maxBytesPerTrigger": str(settings.max_bytes),
-            # Batches end at bucket borders where possible: otherwise the next one computes the last bucket again.
-            "alignTo": str(BUCKET_ROWS),
-            "numPartitions": str(settings.partitions or cores(settings.master)),
-        }
-        if self.lake.parts(MESSAGES):
-            options["startingPosition"] = str(self.lake.end())
-        rows = self.lake.spark.readStream.format("raceway").options(**options).load()
-        writer: DataStreamWriter = rows.writeStream.queryName("raceway").option(
-            "checkpointLocation", str(folders.checkpoint)
-        )
-        writer = writer.foreachBatch(self._batch)
-        if self.order.once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{settings.trigger_s} seconds").start()
+    # ---- batches ----------------------------------------------------------------------------------------------------
 
-    # ---- while it runs ----------------------------------------------------------------------------------------------
-
-    def _follow(self, query: StreamingQuery) -> None:
-        told_at = 0.0
-        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # fractions of a second are accepted
-            if self.stopping.is_set():
-                query.stop()
+    def _follow(self) -> None:
+        target = self._reader.committed() + 1
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            end = self.lake.end()
+            available = target if self.order.once else self._reader.committed() + 1
+            if end < available:
+                if self.progress.state == "starting":  # the first batch takes longest, and is told of at its end
+                    self._tell("running")
+                self._batch(PositionSpan(end, self._limited(end, available)))
+            elif self.order.once:
                 break
-            if time.monotonic() - told_at > _PROGRESS_S:
-                told_at = time.monotonic()
-                self._tell("running" if query.status["isTriggerActive"] else "idle")
-        failure = query.exception()
-        if failure is not None and not self.stopping.is_set():
-            raise failure
+            else:
+                self._tell("idle")
+            if end >= available or not self._is_waiting():
+                rest_s = 0.0 if self.order.once else self.order.settings.trigger_s - (time.monotonic() - began)
+                self._stopping.wait(max(0.0, rest_s))
+        if self._ahead_rows and self.progress.last_batch and not self._stopping.is_set():
+            self._compute(self.progress.last_batch)
 
-    def _batch(self, frame: DataFrame, number: int) -> None:
-        """Process one batch; called by Spark in its own thread. Keeps the original exception, which Spark would convert
-        to text."""
-        try:
-            self._take(frame, number)
-        except BaseException as error:
-            self._failure = error
-            raise
+    def _limited(self, position: int, available: int) -> int:
+        """The end of a batch that begins at `position`, limited by rows and bytes."""
+        end = min(available, position + self.order.settings.max_records)
+        first = self._reader.first_position()
+        if position < first or end <= position:
+            return end
+        return within_bytes(self._reader, PositionSpan(position, end), self.order.settings.max_bytes)
 
-    def _take(self, frame: DataFrame, number: int) -> None:
+    def _batch(self, span: PositionSpan) -> None:
+        with self._lineage.batch() as told:
+            self._do_batch(span, told)
+
+    def _do_batch(self, span: PositionSpan, told: BatchRun) -> None:
         began = time.monotonic()
-        staged = [Staged(*row) for row in frame.collect()]
-        if not staged:
-            return
+        settings = self.order.settings
+        tasks = settings.partitions or self.lake.spark.sparkContext.defaultParallelism
+        files = take(self.lake, span, tasks, accept_loss=self.order.accept_loss)
         batch = LastBatch(
-            number=number, first=min(each.lo for each in staged), last=max(each.hi for each in staged),
-            rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
+            number=self.progress.batches, first=span.start, last=span.stop - 1, rows=sum(each.rows for each in files),
+            bytes=sum(each.bytes for each in files), seconds=time.monotonic() - began,
         )  # fmt: skip
-        self._append(staged, batch)
-        batch.seconds = time.monotonic() - began
         batch.steps = {MESSAGES: round(batch.seconds, 3)}
         self._stepped(MESSAGES)
         self._ahead_rows += batch.rows
-        if not self._is_far_behind():
+        told.rows, told.bytes = batch.rows, batch.bytes
+        if self._ahead_rows >= self.order.ahead_rows or not self._is_waiting():
             self._compute(batch)
+        told.tables += batch.steps
         self.progress.last_batch = batch
         self.progress.batches += 1
         self.progress.rows += batch.rows
         self._tell("running")
 
-    def _is_far_behind(self) -> bool:
-        waiting = self._reader.committed() + 1 - self.lake.end()
-        return self._ahead_rows < self.order.ahead_rows and waiting >= self.order.settings.max_records
+    def _is_waiting(self) -> bool:
+        """Whether another full batch waits."""
+        return self._reader.committed() + 1 - self.lake.end() >= self.order.settings.max_records
 
     def _compute(self, batch: LastBatch) -> None:
         """Update every other table for this batch and earlier ones that were deferred."""
@@ -211,76 +190,38 @@ class Job:
 
         refresh(self.lake, self.order.tables, done)
         self._ahead_rows = 0
-        self._compact()
+        self._tidy()
         batch.seconds += time.monotonic() - began
 
-    def _append(self, staged: list[Staged], batch: LastBatch) -> None:
-        """Append a batch, writing its note first: a note without a part is dropped, a part without a note loses its
-        record of gaps."""
-        end = self.lake.end()
-        self._lost += [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
-        if batch.last >= end and batch.rows:
-            last_us = max(each.last_us for each in staged)
-            rejected = sum(each.rejected for each in staged)
-            note = Note(rows=batch.rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
-            self.lake.notes.put(MESSAGES, range_name(max(end, batch.first), batch.last), note)
-        if self.lake.append_batch(staged) is not None:
-            self._lost = []
-
-    def _compact(self) -> None:
-        """Merge small parts: a recomputed bucket reads every part that feeds it, so they must not become thousands."""
-        limit = self.order.settings.compact_parts
-        if limit and compaction.small_parts(self.lake, BUCKET_ROWS) >= limit:
-            compaction.compact(self.lake, BUCKET_ROWS)
+    def _tidy(self) -> None:
+        """Merge small files: readers open every file that may concern them, so they must not become thousands."""
+        settings = self.order.settings
+        if settings.compact_parts:
+            keeping.compact(self.lake, least_files=settings.compact_parts)
+        if settings.vacuum_hours and time.monotonic() - self._vacuumed_at > _VACUUM_S:
+            self._vacuumed_at = time.monotonic()
+            keeping.vacuum(self.lake, settings.vacuum_hours)
 
     # ---- what others see --------------------------------------------------------------------------------------------
 
     def _tell(self, state: State) -> None:
-        with self._telling:
-            told = self.progress
-            told.state = state
-            told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
-            told.position = max(self.lake.end(), told.last_batch.last + 1 if told.last_batch else 0)
-            told.tables = table_progress(self.lake)
-            told.lost_rows = lost_rows(self.lake)
-            progress.write(told, self.lake.folders.progress)
-            self._told(told)
+        told = self.progress
+        told.state = state
+        told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
+        told.position = self.lake.end()
+        told.tables = {name: Counted(*self.lake.counts(name)) for name in self.lake.names()}
+        told.lost_rows = keeping.lost_rows(self.lake)
+        progress.write(told, self.lake.folders.progress)
+        self._told(told)
 
     def _explained(self, error: Exception) -> RacewayError:
         """The RacewayError that caused a failure, otherwise a PipelineError with the first line of Spark's."""
-        for found in (self._failure, error):
-            if isinstance(found, RacewayError):
-                return found
-            text = said_by_us(str(found)) if found is not None else None
-            if text is not None:
-                return PipelineError(text.replace(SKIP_OPTION, _ACCEPT_LOSS))
-        cause = self._failure or error
-        first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+        if isinstance(error, RacewayError):
+            return error
+        if (text := said_by_us(str(error))) is not None:
+            return PipelineError(text)
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return PipelineError(f"Spark failed: {first}; see {self.lake.folders.log / 'spark.log'}")
-
-
-def table_progress(lake: Lake) -> dict[str, Counted]:
-    found = {}
-    for name in registry.names():
-        parts = lake.notes.parts(name)
-        found[name] = Counted(rows=sum(lake.notes.of(name, part).rows for part in parts), parts=len(parts))
-    return found
-
-
-def lost_rows(lake: Lake) -> int:
-    notes = (lake.notes.of(MESSAGES, part) for part in lake.notes.parts(MESSAGES) if maybe_positions(part))
-    return sum(last - first + 1 for note in notes for first, last in note.gaps)
-
-
-def check_version(lake: Lake) -> None:
-    """Delete tables that another release computed differently, so that they are recomputed."""
-    file = lake.folders.version
-    known = (maybe_read_file(Files(), file) or b"").decode().strip()
-    if known != str(registry.VERSION):
-        for table in registry.DERIVED if known else ():
-            lake.remove(table.name)
-            forget(lake, table.name)
-        write_file(Files(), file, str(registry.VERSION).encode())
 
 
 def check_identity(lake: Lake) -> None:

@@ -1,319 +1,357 @@
-"""The tables as Parquet files, changed atomically, so that readers always see a consistent state.
+"""The tables: files that Spark's workers wrote, made part of a table by the driver's commit to its Delta log.
 
-Readers are Spark, DuckDB, pyarrow, and any other program that opens a folder of Parquet files. Hence
+Every commit has the transaction `raceway` of the table's one writer, its version one more than the last: of two
+writers with the same last version, one fails. How far a table is, is in the same commit: for `bronze.messages` the next
+position of the journal (`journal:0`), for a derived table the version of each input that it includes. So a batch is in
+a table with its progress or not at all, and a repeated one finds out before it writes.
 
-- a batch of bronze is staged outside the table and appears by renaming one folder. **The table's own end decides what
-  is new**, not the number of a batch and not Spark's checkpoint: rows below it are dropped, so that a repeated batch,
-  whole or with other borders, is a no-op;
-- a bucket of any other table is one file with a fixed name, replaced by renaming a file over it. With two files, or
-  with new names, readers would see mixtures or miss a file that they had listed.
-
-Files and folders are synced and then renamed, so that a table holds whole batches after a power failure, too.
+`custom_metadata` of a commit tells what kind it was: only commits of kind ROWS and FORGOTTEN concern the tables
+computed from this one. Merged files have the same rows, and rows that were deleted are deleted from each table by the
+same command; FORGOTTEN ones are subtracted from the sums that follow.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.errors import PipelineError
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.notes import Note, Notes
 from raceway.pipeline.schema_book import SchemaBook
-from raceway.pipeline.staged import Staged, open_writer
-from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
-from raceway.wires.captures.columns import BRONZE, IMPORT, REJECTED
+from raceway.pipeline.snapshot import At, Snapshot, explained, maybe_snapshot
+from raceway.pipeline.storage import Storage, storage_of
+from raceway.pipeline.tables import MESSAGES, Derived, FileChanges, Limits, Table
+from raceway.pipeline.typed import TypedTable, typed_tables
+from raceway.pipeline.written import CLOSED, DAY, TOLD, WRITTEN, Written, sync, write_rows
+from raceway.wires.captures.columns import JOURNAL, columns_of, ddl, schema_of
 
-DATA_FILE = "data.parquet"
-_MOST_PARTITIONS = 32
-IMPORT_PART = "import-"
-BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
-
-
-class Written(NamedTuple):
-    """A bucket that was written."""
-
-    rows: int
-    due_us: int | None
-
-
-def range_name(lo: int, hi: int) -> str:
-    return f"{lo:020d}-{hi:020d}"
+WRITER, KIND = "raceway", "raceway"
+# Kinds of commits.
+ROWS, MERGED, DELETED, FORGOTTEN = "rows", "merged", "deleted", "forgotten"
+LANE = f"{JOURNAL}:0"
+_CONFIGURATION = {
+    "delta.checkpointInterval": "100",
+    # A live run commits every few seconds; older versions than this cannot be asked for any more.
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
 
 
-def maybe_positions(part: str) -> tuple[int, int] | None:
-    """First and last position of a journal part; None for a capture."""
-    first, _, last = part.partition("-")
-    return (int(first), int(last)) if first.isdigit() and last.isdigit() else None
-
-
-def key_of(table: str) -> str:
-    """Name of the partition column of a table."""
-    return "range" if table in BRONZE_DDL else "bucket"
-
-
-class Lake(ABC):
+class Lake:
     """The tables of one data folder. Only one process may change them at a time (see `jobs`)."""
 
-    def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
-        self._spark, self.folders = spark, folders
-        self.notes = Notes(folders.notes)
+    def __init__(
+        self,
+        spark: SparkSession | None,
+        folders: Folders,
+        storage: Storage | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+    ) -> None:
+        self._spark, self.folders, self.limits = spark, folders, limits
+        self.storage = storage or storage_of(folders.tables)
         self.book = SchemaBook(folders.schemas)
-        self._keys: dict[int, list[int]] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._typed: tuple[tuple[int, int], tuple[TypedTable, ...]] | None = None
+        self._evolved: tuple[TypedTable, ...] = ()
 
     @property
     def spark(self) -> SparkSession:
         assert self._spark is not None, "these tables were opened without a Spark session"
         return self._spark
 
-    @abstractmethod
-    def parts(self, table: str) -> list[str]:
-        """The parts of a table, in order."""
+    # ---- which tables there are -------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
-        """Rows of these parts, or of all, with the column `part`."""
+    @property
+    def typed(self) -> tuple[TypedTable, ...]:
+        """The tables of topics that are bound to schemas, as far as the book was read."""
+        state = len(self.book.versions), sum(map(len, self.book.bindings.values()))
+        if self._typed is None or self._typed[0] != state:
+            self._typed = state, typed_tables(self.book.bindings, self.book.versions)
+        return self._typed[1]
 
-    def nothing(self, table: str) -> DataFrame:
-        """`frame` of a table without rows."""
-        return self.spark.createDataFrame([], f"{registry.columns(table)}, `part` string")
+    @property
+    def derived(self) -> tuple[Derived, ...]:
+        """All tables that are computed from others."""
+        return *registry.DERIVED, *self.typed
 
-    def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
-        """Columns of one part in memory; no rows if the part does not exist."""
-        return self.frame(table, [part]).select(*columns).toArrow()
+    def every(self) -> dict[str, Table]:
+        """All tables by name, with those that hold state."""
+        return registry.every(self.typed)
 
-    @abstractmethod
-    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
-        """Add a part to a bronze table from files, atomically. The files are moved or removed."""
+    def names(self) -> list[str]:
+        """Names of the tables for users, bronze first."""
+        return registry.names(self.typed)
 
-    @abstractmethod
-    def drop(self, table: str, part: str) -> None:
-        """Remove a part of a bronze table. A no-op if it does not exist."""
+    def table(self, name: str) -> Table:
+        return self.every()[name]
 
-    @abstractmethod
-    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
-        """Replace the contents of these buckets with rows, which have a column `bucket`."""
+    def with_dependent(self, name: str) -> set[str]:
+        return registry.with_dependent(name, self.typed)
 
-    @abstractmethod
-    def remove(self, table: str) -> None:
-        """Remove all rows of a table."""
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def maybe_snapshot(self, table: str, at: At | None = None) -> Snapshot | None:
+        """A version of a table; None if it does not exist. The current one is that of the last commit made here."""
+        if at is not None:
+            return maybe_snapshot(self.storage, table, at)
+        if table not in self._snapshots and (found := maybe_snapshot(self.storage, table)) is not None:
+            self._snapshots[table] = found
+        return self._snapshots.get(table)
+
+    def files(self, table: str) -> pa.Table:
+        """The current files of a table with their statistics; `Snapshot.files` names the columns."""
+        found = self.maybe_snapshot(table)
+        return found.files() if found else pa.table({"path": pa.array([], pa.string())})
+
+    def paths(self, table: str, **bounds: tuple[Any, Any]) -> list[str]:
+        """The current files that may hold rows whose columns are within these bounds, both inclusive."""
+        files = self.files(table)
+        for column, (low, high) in bounds.items() if files.num_rows else ():
+            if low is not None:
+                files = files.filter(pc.greater_equal(files.column(f"max.{column}"), low))
+            if high is not None:
+                files = files.filter(pc.less_equal(files.column(f"min.{column}"), high))
+        return [str(path) for path in files.column("path").to_pylist()]
+
+    def frame(self, table: str, paths: Iterable[str] | None = None) -> DataFrame:
+        """Rows of these files of a table, or of all."""
+        columns = self.table(table).ddl
+        chosen = self.paths(table) if paths is None else list(paths)
+        if not chosen:
+            nothing = [F.lit(None).cast(kind).alias(name) for name, kind in columns_of(columns)]
+            return self.spark.range(0).select(*nothing)
+        root = self.storage.hadoop_url(table)
+        reader = self.spark.read.schema(f"{columns}, {DAY} date").option("basePath", root)
+        return reader.parquet(*(f"{root}/{path}" for path in chosen)).drop(DAY)
+
+    def open_paths(self, table: str) -> list[str]:
+        """The current files with rows of spans that are not closed."""
+        files = self.files(table)
+        chosen = files.filter(pc.invert(files.column(f"partition.{CLOSED}"))) if files.num_rows else files
+        return [str(path) for path in chosen.column("path").to_pylist()]
+
+    def paths_of(self, rows: DataFrame, table: str) -> list[str]:
+        """The files that these rows of a table lie in, by their column `file`."""
+        names = {row[0] for row in rows.select("file").distinct().collect()}
+        return [path for path in self.paths(table) if path.rsplit("/", 1)[1] in names]
+
+    def counts(self, table: str) -> tuple[int, int]:
+        """Number of rows and of files of a table."""
+        files = self.files(table)
+        return (pc.sum(files.column("num_records")).as_py() or 0) if files.num_rows else 0, files.num_rows
 
     def end(self) -> int:
-        """The first position that is not in `bronze.messages`; 0 if it holds no rows of the journal."""
-        found = [maybe_positions(part) for part in self.parts(MESSAGES)]
-        return max((positions[1] + 1 for positions in found if positions), default=0)
+        """The first position that is not in `bronze.messages`."""
+        return self.progress(MESSAGES, LANE) or 0
 
-    def append_batch(self, staged: Iterable[Staged]) -> str | None:
-        """Add the new rows of a batch to `bronze.messages`; return the part, or None if there are none."""
-        files = sorted(staged, key=lambda each: each.lo)
-        end = self.end()
-        new = [_trimmed(each, end) for each in files if each.hi >= end and each.rows]
-        paths = [Path(each.file) for each in new if each.rows]
-        if not paths:
-            return None
-        part = range_name(max(files[0].lo, end), files[-1].hi)
-        self.append(MESSAGES, part, paths)
-        return part
+    def progress(self, table: str, name: str) -> int | None:
+        """How far a table is in a source, by the name of that; None if it has nothing of it."""
+        found = self.maybe_snapshot(table)
+        return found.transaction(name) if found else None
 
-    def has_capture(self, capture: str) -> bool:
-        """Whether a file was imported. Delta has no parts without rows, so there the note decides."""
-        part = IMPORT_PART + capture
-        note = self.notes.of(MESSAGES, part)
-        return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
+    def horizons(self) -> dict[str, int]:
+        """The current time of each source: the greatest `time_us` of its rows. A file has rows of one source."""
+        files = self.files(MESSAGES)
+        if not files.num_rows:
+            return {}
+        latest = files.select(["max.source", "max.time_us"]).group_by("max.source").aggregate([("max.time_us", "max")])
+        return dict(
+            zip(latest.column("max.source").to_pylist(), latest.column("max.time_us_max").to_pylist(), strict=True)
+        )
 
-    def append_capture(
-        self, capture: str, messages: Sequence[Path], rejected: Sequence[Path], wire: str = "", path: str = ""
-    ) -> bool:
-        """Add an imported file, identified by its SHA-256, from files in staging; return False if it is already
-        imported.
+    def changes(self, table: str, since: int | None) -> FileChanges:
+        """What commits of rows changed after a version; everything that is there if that is None.
 
-        `bronze.messages` is written last and always gets a part, even an empty one: it distinguishes an imported file
-        from an interrupted import, whose remains are removed first.
+        Raises PipelineError if the log no longer has these versions.
         """
-        if self.has_capture(capture):
-            return False
-        part = IMPORT_PART + capture
-        good = messages
-        if not good:
-            good = [self.stage(MESSAGES) / "part-00000.parquet"]
-            open_writer(good[0], BRONZE).close()
-        bad_rows = sum(pq.read_metadata(file).num_rows for file in rejected)
-        footers = [pq.read_metadata(file) for file in good]
-        self.drop(REJECTED_MESSAGES, part)
-        self.notes.drop(REJECTED_MESSAGES, part)
-        if bad_rows:
-            self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
-            self.append(REJECTED_MESSAGES, part, rejected)
-        rows, last_us = sum(each.num_rows for each in footers), max(map(_last_us, footers))
-        note = Note(rows=rows, source=IMPORT + capture, last_us=last_us, wire=wire, path=path)
-        self.notes.put(MESSAGES, part, note)
-        self.append(MESSAGES, part, good)
-        return True
+        found = self.maybe_snapshot(table)
+        if found is None:
+            return FileChanges(-1, [], [])
+        if since is None:
+            return FileChanges(found.version, self.paths(table), [])
+        added: dict[str, None] = {}
+        removed: dict[str, None] = {}
+        has_losses = False
+        for version in range(since + 1, found.version + 1):
+            kind, actions = _file_actions(found.log_entry(version))
+            has_losses |= kind == FORGOTTEN
+            for action, path in actions:
+                if action == "add":
+                    added[path] = None
+                elif path in added:
+                    del added[path]
+                else:
+                    removed[path] = None
+        return FileChanges(found.version, list(added), list(removed), has_losses)
 
-    def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
-        """The links that `carry` of a table stored for these parts of bronze, or for all."""
-        folder = self.folders.links / table
-        names = [path.stem for path in sorted(folder.glob("*.parquet"))] if parts is None else parts
-        files = [str(file) for part in names if (file := folder / f"{part}.parquet").exists()]
-        return self.spark.read.parquet(*files) if files else None
+    # ---- writing ----------------------------------------------------------------------------------------------------
 
-    def by_bucket(self, rows: DataFrame, buckets: Sequence[str]) -> DataFrame:
-        """Partition rows by bucket, one bucket per partition while there are not too many.
+    def write(self, table: Table, rows: DataFrame) -> list[Written]:
+        """Write rows to files that no table has yet; `commit` makes them part of it."""
+        names = [name for name, _ in columns_of(table.ddl)]
+        work = partial(_write_batches, self.storage, table.name, table.when, file_schema(table.ddl))
+        return [Written(*row) for row in rows.select(*names).mapInArrow(work, ddl(WRITTEN)).collect()]
 
-        Spark would hash the names, which puts several of few buckets into one partition and leaves cores idle.
-        """
-        count = min(len(buckets), _MOST_PARTITIONS)
-        keys = self._partition_keys(count)
-        slots = F.create_map(*(F.lit(item) for n, name in enumerate(buckets) for item in (name, keys[n % count])))
-        wanted = rows.where(F.col("bucket").isin(list(buckets))).withColumn("slot", F.try_element_at(slots, "bucket"))
-        return wanted.repartition(count, "slot").drop("slot")
+    def write_few(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> list[Written]:
+        """Write a few rows in this process."""
+        schema = file_schema(table.ddl)
+        batches = pa.Table.from_pylist(list(rows), schema=schema).to_batches()
+        return list(write_rows(self.storage, table.name, table.when, schema, batches))
 
-    def _partition_keys(self, count: int) -> list[int]:
-        """Numbers that Spark's hash partitioning maps to partitions 0, 1, …"""
-        if count not in self._keys:
-            hashed = self.spark.range(64 * count).select("id", F.pmod(F.hash("id"), F.lit(count))).collect()
-            found = {partition: key for key, partition in reversed(hashed)}
-            self._keys[count] = [found[partition] for partition in range(count)]
-        return self._keys[count]
+    def commit(
+        self,
+        table: str,
+        added: Iterable[Written] = (),
+        removed: Iterable[str] = (),
+        progress: Mapping[str, int] | None = None,
+        kind: str = ROWS,
+    ) -> None:
+        """Make one new version of a table. Raises PipelineError if another writer was faster."""
+        from deltalake.exceptions import CommitFailedError
 
-    def stage(self, name: str) -> Path:
-        """Create a folder in staging. Names are unique: workers of a killed driver may still write to old ones."""
-        folder = self.folders.staging / f"{name}-{uuid.uuid4().hex}"
-        folder.mkdir(parents=True)
-        return folder
+        found = self.maybe_snapshot(table)
+        properties = _properties(found, kind, progress or {})
+        try:
+            if found is None:
+                self._create(table, list(added), properties)
+            else:
+                found.commit(self._actions(found, added, removed, kind), properties)
+        except CommitFailedError as error:
+            raise PipelineError(
+                f"{table}: another process changed the table meanwhile, and nothing was committed: run one at a time"
+            ) from error
+        self._sync(table)
 
-    def sweep(self) -> None:
-        """Remove leftovers of earlier runs from staging."""
-        shutil.rmtree(self.folders.staging, ignore_errors=True)
-        self.folders.staging.mkdir(parents=True, exist_ok=True)
+    def _create(self, table: str, added: list[Written], properties: Any) -> None:
+        from deltalake.transaction import create_table_with_add_actions
 
+        known = self.table(table)
+        # Readers take a column that is not named here for one without known values, which it is.
+        told = ",".join(name for name in TOLD if name in file_schema(known.ddl).names)
+        configuration = _CONFIGURATION | {"delta.dataSkippingStatsColumns": told}
+        with explained(table):
+            create_table_with_add_actions(
+                self.storage.url(table), delta_schema(known), [_add(each, data_change=True) for each in added],
+                partition_by=known.partitions, name=table, description=known.comment, configuration=configuration,
+                storage_options=self.storage.delta_options(), commit_properties=properties,
+            )  # fmt: skip
 
-def _last_us(footer: pq.FileMetaData) -> int:
-    """The greatest `time_us` of a file; 0 if it has no rows."""
-    at = footer.schema.names.index("time_us")
-    greatest = (footer.row_group(number).column(at).statistics.max for number in range(footer.num_row_groups))
-    return max(greatest, default=0)
+    def _actions(self, found: Snapshot, added: Iterable[Written], removed: Iterable[str], kind: str) -> list[Any]:
+        from deltalake.transaction import RemoveAction
 
+        now_ms = time.time_ns() // 1_000_000
+        wanted = list(removed)
+        known = found.sizes_and_partitions() if wanted else {}
+        gone = [(path, *known[path]) for path in wanted]
+        is_change = kind != MERGED
+        return [
+            *(_add(each, is_change) for each in added),
+            *(RemoveAction(path, is_change, now_ms, size, partition) for path, size, partition in gone),
+        ]
 
-def _trimmed(staged: Staged, end: int) -> Staged:
-    """Drop rows below `end`."""
-    if staged.lo >= end:
-        return staged
-    rows = pq.read_table(staged.file, schema=BRONZE, filters=pc.field("sequence") >= end)
-    with open_writer(Path(staged.file), BRONZE) as writer:
-        writer.write_table(rows)
-    return staged._replace(lo=end, rows=rows.num_rows)
-
-
-class ParquetLake(Lake):
-    """Tables as folders of Parquet files, on a file system with atomic rename."""
-
-    def path(self, table: str) -> Path:
-        return Path(self.folders.table(table))
-
-    def folder(self, table: str, part: str) -> Path:
-        return self.path(table) / f"{key_of(table)}={part}"
-
-    def parts(self, table: str) -> list[str]:
-        prefix = f"{key_of(table)}="
-        folder = self.path(table)
-        names = os.listdir(folder) if folder.is_dir() else []
-        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
-
-    def files(self, table: str, part: str) -> list[Path]:
-        return sorted(self.folder(table, part).glob("*.parquet"))
-
-    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
-        key = key_of(table)
-        wanted = self.parts(table) if parts is None else parts
-        paths = [path for part in wanted if (path := self.folder(table, part)).is_dir()]
-        if not paths:
-            return self.nothing(table)
-        schema = f"{registry.columns(table)}, `{key}` string"
-        reader = self.spark.read.schema(schema).option("basePath", str(self.path(table)))
-        return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
-
-    def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
-        """Read columns without Spark: starting a job takes longer than reading a few columns."""
-        files = self.files(table, part)
-        if not files:
-            return super().arrow(table, part, columns)
-        return ds.dataset([str(file) for file in files], format="parquet").to_table(columns=list(columns))
-
-    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
-        """Move the files into one staging folder, and that into the table."""
-        folder = self.stage(f"{table}-{part}")
-        for number, file in enumerate(files):
-            os.rename(file, folder / f"part-{number:05d}.parquet")
-        publish(folder, self.folder(table, part))
-
-    def drop(self, table: str, part: str) -> None:
-        """Move the part out of the table, then delete it."""
-        folder = self.folder(table, part)
-        if folder.is_dir():
-            staged = self.stage(table)
-            os.rename(folder, staged / "removed")
-            shutil.rmtree(staged)
-
-    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
-        folder = self.stage(table.name)
-        wanted = sorted(set(buckets))
-        ordered = self.by_bucket(rows, wanted).sortWithinPartitions("bucket", *table.key)
-        writer = ordered.write.mode("append").partitionBy("bucket").option("compression", "zstd")
-        writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(folder))
-        written = {bucket: self._replace_one(table, bucket, folder / f"bucket={bucket}") for bucket in wanted}
-        shutil.rmtree(folder)
-        return {bucket: found for bucket, found in written.items() if found is not None}
-
-    def _replace_one(self, table: Derived, bucket: str, staged: Path) -> Written | None:
-        target = self.folder(table.name, bucket)
-        files = sorted(staged.glob("*.parquet"))
-        if not files:
-            shutil.rmtree(target, ignore_errors=True)
-            return None
-        if len(files) > 1:
-            raise PipelineError(f"{table.name}: Spark wrote bucket {bucket} as {len(files)} files; one was expected")
-        rows = pq.read_metadata(files[0]).num_rows
-        due_us = pc.min(pq.read_table(files[0], columns=[table.due]).column(0)).as_py() if table.due else None
-        sync(files[0])
-        target.mkdir(parents=True, exist_ok=True)
-        os.rename(files[0], target / DATA_FILE)
-        sync(target)
-        return Written(rows, due_us)
+    def _sync(self, table: str) -> None:
+        """Make the newest entry of the log durable; delta-rs leaves that to the system."""
+        snapshot = self.maybe_snapshot(table)
+        assert snapshot is not None
+        snapshot.refresh()
+        if not self.storage.is_remote:
+            log = Path(self.storage.url(table)) / "_delta_log"
+            sync(log / f"{snapshot.version:020d}.json")
+            sync(log)
 
     def remove(self, table: str) -> None:
-        """Move the whole table to staging, then delete it."""
-        if self.path(table).is_dir():
-            os.rename(self.path(table), self.stage(table) / "removed")
-            self.sweep()
+        """Remove a table with everything in it."""
+        if self.maybe_snapshot(table) is not None:
+            self.storage.filesystem().delete_dir(self.storage.path(table))
+        self._snapshots.pop(table, None)
+
+    def mend(self) -> list[str]:
+        """Remove the last entry of a log if a power failure left it without content; return what was removed.
+
+        An entry is synced after it was made, and what it said is done again: its progress was in it, too.
+        """
+        removed = []
+        for name in self.every() if not self.storage.is_remote else ():
+            entries = sorted((Path(self.storage.url(name)) / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
+            if entries and not _is_whole(entries[-1]):
+                entries[-1].unlink()
+                removed.append(str(entries[-1]))
+        self._snapshots.clear()
+        return removed
+
+    def follow_schemas(self) -> None:
+        """Add the columns of schema versions that were learned since the last time."""
+        if self.typed is not self._evolved:
+            self.evolve()
+
+    def evolve(self) -> None:
+        """Add the columns that this release knows and an existing table does not have; its rows have NULL there."""
+        self._evolved = self.typed
+        for name, table in self.every().items():
+            found = self.maybe_snapshot(name)
+            schema = delta_schema(table)
+            if found is not None and found.add_columns(schema, _properties(found, MERGED, {})):
+                self._sync(name)
 
 
-def publish(folder: Path, target: Path) -> None:
-    """Move a staged folder into its table."""
-    for path in folder.iterdir():
-        sync(path)
-    sync(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(folder, target)
-    sync(target.parent)
+def _properties(found: Snapshot | None, kind: str, progress: Mapping[str, int]) -> Any:
+    """What a commit on top of a version carries besides files."""
+    from deltalake import CommitProperties, Transaction
+
+    last = (found.transaction(WRITER) or 0) if found else 0
+    transactions = [Transaction(WRITER, last + 1), *(Transaction(*each) for each in progress.items())]
+    # No retry: a commit on top of one that this writer has not seen would name the same files twice.
+    return CommitProperties(custom_metadata={KIND: kind}, max_commit_retries=0, app_transactions=transactions)
 
 
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _is_whole(entry: Path) -> bool:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return bool([json.loads(line) for line in entry.read_text("utf-8").splitlines()])
+    except ValueError:
+        return False
+
+
+def _file_actions(entry: str) -> tuple[str, list[tuple[str, str]]]:
+    """The kind of an entry of the log, and its added and removed files if it is about rows."""
+    actions = [json.loads(line) for line in entry.splitlines()]
+    kind = next((str(each["commitInfo"].get(KIND)) for each in actions if "commitInfo" in each), "")
+    if kind not in (ROWS, FORGOTTEN):
+        return kind, []
+    return kind, [(name, each[name]["path"]) for each in actions for name in ("add", "remove") if name in each]
+
+
+def _add(written: Written, data_change: bool) -> Any:
+    from deltalake.transaction import AddAction
+
+    now_ms = time.time_ns() // 1_000_000
+    return AddAction(written.path, written.bytes, written.partition, now_ms, data_change, written.stats)
+
+
+def file_schema(columns: str) -> pa.Schema:
+    """Columns that are in the files of a table; those of partitions are not."""
+    return pa.schema([field for field in schema_of(columns) if field.name != CLOSED])
+
+
+def delta_schema(table: Table) -> Any:
+    """Columns of a table with their comments, for its log."""
+    from deltalake import Schema
+
+    fields = [*schema_of(table.ddl), pa.field(DAY, pa.date32())]
+    return Schema.from_arrow(pa.schema([field.with_metadata(table.metadata(field.name)) for field in fields]))
+
+
+def _write_batches(
+    storage: Storage, table: str, when: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for each in write_rows(storage, table, when, schema, batches):
+        yield pa.RecordBatch.from_pylist([each._asdict()], schema=WRITTEN)

@@ -20,8 +20,7 @@ NAMES = (
     "path", "topics", "wires", "includeControl", "startingPosition", "startingTimestamp", "endingPosition",
     "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "numPartitions", "failOnDataLoss", "pushFilters",
 )  # fmt: skip
-_INTERNAL = ("alignTo", "stageTo")
-_KNOWN = {name.lower() for name in (*NAMES, *_INTERNAL)}
+_KNOWN = {name.lower() for name in NAMES}
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,6 @@ class SourceOptions:
     partitions: int | None
     fail_on_data_loss: bool
     push_filters: bool
-    # Internal: a batch of more positions than this ends at a multiple of it.
-    align_to: int | None
-    # Internal: write the rows of each range to a Parquet file in this folder and pass only its name to Spark.
-    stage_to: str | None
 
     @property
     def folder(self) -> Path:
@@ -88,8 +83,6 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         partitions=_maybe(found, "numPartitions", _count),
         fail_on_data_loss=_flag(found, "failOnDataLoss", True),
         push_filters=_flag(found, "pushFilters", False),
-        align_to=_maybe(found, "alignTo", _count),
-        stage_to=found.get("stageto"),
     )
 
 

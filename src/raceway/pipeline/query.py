@@ -1,14 +1,11 @@
-"""SQL over the tables with DuckDB, which starts at once; of Delta tables, over the files of their current version or of
-an older one."""
+"""SQL over the tables with DuckDB, which starts at once: over the files of their current version or of an older one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raceway.errors import ConfigError, PipelineError
-from raceway.pipeline import registry
-from raceway.pipeline.delta_lake import DeltaLake
-from raceway.pipeline.lake import Lake, ParquetLake, key_of
+from raceway.errors import PipelineError
+from raceway.pipeline.lake import Lake
 from raceway.wires.captures.columns import schema_of
 
 if TYPE_CHECKING:
@@ -19,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Tables:
-    """All tables under their names, including empty ones. Views are created for each query, because parts change."""
+    """All tables under their names, including empty ones, as they are now or as they were. Views are created for each
+    query, because files change."""
 
     def __init__(self, lake: Lake, at: At | None = None) -> None:
         self._lake, self._at = lake, at
@@ -31,9 +29,9 @@ class Tables:
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("CREATE MACRO size(list) AS len(list)")  # Spark's name of the function
-            for schema in dict.fromkeys(name.split(".")[0] for name in registry.names()):
+            for schema in dict.fromkeys(name.split(".")[0] for name in self._lake.names()):
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            left_out = {name: why for name in registry.names() if (why := self._maybe_left_out(connection, name))}
+            left_out = {name: why for name in self._lake.names() if (why := self._maybe_left_out(connection, name))}
             try:
                 return connection.sql(sql).to_arrow_table()
             except duckdb.Error as error:
@@ -54,23 +52,10 @@ class Tables:
         return None
 
     def _create(self, connection: DuckDBPyConnection, name: str) -> None:
-        if isinstance(self._lake, DeltaLake):
-            found = self._lake.maybe_snapshot(name, self._at)
-            if found is not None:
-                connection.register(f"files of {name}", found.dataset())
-                connection.execute(f'CREATE VIEW {name} AS FROM "files of {name}"')  # names are ours
-                return
-        elif isinstance(self._lake, ParquetLake) and self._lake.parts(name):
-            path = str(self._lake.path(name)).replace("'", "''")
-            types = f"hive_partitioning = true, hive_types = {{'{key_of(name)}': VARCHAR}}"
-            connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{path}/*/*.parquet', {types})")
+        found = self._lake.maybe_snapshot(name, self._at)
+        if found is not None:
+            connection.register(f"files of {name}", found.dataset())
+            connection.execute(f'CREATE VIEW {name} AS FROM "files of {name}"')  # names are ours
             return
-        connection.register("nothing", schema_of(f"{registry.columns(name)}, {key_of(name)} string").empty_table())
+        connection.register("nothing", schema_of(self._lake.table(name).ddl).empty_table())
         connection.execute(f"CREATE TABLE {name} AS FROM nothing")
-
-
-def open_tables(lake: Lake, at: At | None = None) -> Tables:
-    """The tables as they are now, or as they were. Raises ConfigError for tables that have no earlier versions."""
-    if at is not None and not isinstance(lake, DeltaLake):
-        raise ConfigError("--at", "only tables in the format delta have earlier versions")
-    return Tables(lake, at)

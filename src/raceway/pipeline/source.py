@@ -11,21 +11,16 @@ Where the methods run (Spark pickles the objects, so they hold plain values):
 
 An offset is `{"0": position}`, the first position that has not been read. A partition holds everything that `read`
 needs: a range of positions, never a file name (see `scan`).
-
-With the option `stageTo` (internal, for `jobs`) `read` writes the rows of its range to a Parquet file and yields one
-row that describes it. Spark's own Parquet writer takes more than twice as long for a million rows.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +33,6 @@ from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedE
 from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.pipeline.options import SourceOptions, parse
 from raceway.pipeline.scan import Gap, PositionSpan, Selection, first_at, missing, read_span, within_bytes
-from raceway.pipeline.staged import STAGED, write_staged
 from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
 # Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
@@ -67,7 +61,8 @@ class JournalSource(datasource.DataSource):
 
     def schema(self) -> str:
         """The columns of bronze.messages."""
-        return ddl(STAGED if parse(self.options).stage_to else BRONZE)
+        parse(self.options)
+        return ddl(BRONZE)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader, with `pushFilters` only if that is safe.
@@ -84,10 +79,8 @@ class JournalSource(datasource.DataSource):
         return JournalFollower(parse(self.options), _columns(schema))
 
 
-def _columns(schema: StructType) -> list[str] | None:
-    """The requested columns; None for the rows that describe staged files."""
-    if schema.names == STAGED.names:
-        return None
+def _columns(schema: StructType) -> list[str]:
+    """The requested columns."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if field.name not in BRONZE.names or sql_type(BRONZE.field(field.name).type) != kind:
@@ -102,7 +95,7 @@ def _columns(schema: StructType) -> list[str] | None:
 class JournalReader(DataSourceReader):
     """A batch: all rows committed when the query is planned."""
 
-    def __init__(self, options: SourceOptions, columns: list[str] | None) -> None:
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self.options, self.columns = options, columns
         self.selection = options.selection
         self.at_least, self.below = 0, sys.maxsize  # positions that remain after filters
@@ -162,7 +155,7 @@ def _maybe_us(value: Any) -> int | None:
 class JournalFollower(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: continues at its offset, up to the last commit and the limit per trigger."""
 
-    def __init__(self, options: SourceOptions, columns: list[str] | None) -> None:
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self.options, self.columns = options, columns
         self._target: int | None = None
 
@@ -192,14 +185,13 @@ class JournalFollower(datasource.DataSourceStreamReader, SupportsTriggerAvailabl
         return {"0": max(position, end)}  # otherwise Spark would plan a negative range
 
     def _limited(self, position: int, available: int) -> int:
-        """The end of a batch that begins at `position`: limited by rows and bytes, then moved to a bucket border."""
+        """The end of a batch that begins at `position`: limited by rows and bytes."""
         end = available
         if self.options.max_records:
             end = min(end, position + self.options.max_records)
         if self.options.max_bytes and end > position:
             end = within_bytes(self._reader, PositionSpan(position, end), self.options.max_bytes)
-        border = end - end % (self.options.align_to or 1)
-        return border if position < border and end < available else end
+        return end
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"0": self._reader.committed() + 1}
@@ -236,18 +228,12 @@ def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
     return span.split(max(cores, -(-len(span) // MOST_ROWS)), LEAST_ROWS) if span else []
 
 
-def _read(partition: Range, options: SourceOptions, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(partition: Range, options: SourceOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
     reader = open_reader(options.path)
     gaps: list[Gap] = [] if partition.lost_from is None else [(partition.lost_from, partition.span.start - 1)]
     try:
-        rows = read_span(reader, partition.span, columns or BRONZE.names, partition.selection, gaps)
-        if options.stage_to and columns is None:
-            staged = write_staged(Path(options.stage_to) / f"{uuid.uuid4().hex}.parquet", rows, partition.span, gaps)
-            _check_whole(reader, gaps, options)
-            yield staged
-        else:
-            yield from rows
-            _check_whole(reader, gaps, options)
+        yield from read_span(reader, partition.span, columns, partition.selection, gaps)
+        _check_whole(reader, gaps, options)
     except TrimmedError as error:
         if options.fail_on_data_loss:
             raise _explained(error) from error

@@ -25,18 +25,9 @@ if TYPE_CHECKING:
 
 JAVA = 17
 # Packages of the extra `spark`.
-EXTRA = ("pyspark", "pandas", "duckdb")
+EXTRA = ("pyspark", "pandas", "duckdb", "deltalake")
 TIME_ZONE, UTC = "spark.sql.session.timeZone", "UTC"
 _UTC_NAMES = ("UTC", "ETC/UTC", "Z", "ZULU", "+00:00", "GMT", "ETC/GMT")
-# The Delta release for this Spark, from Maven Central; the pip package of that name has only the Python part.
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-_DELTA = {
-    "spark.jars.packages": DELTA_PACKAGE,
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta's default of 50 tasks for the state of a table is meant for millions of files.
-    "spark.databricks.delta.snapshotPartitions": "2",
-}
 # C1 and the serial collector start faster, but make long runs a third slower: for tests and the demo.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Code generation and adaptive planning pay off for many rows only.
@@ -64,13 +55,12 @@ def session(
     *,
     master: str = "local[*]",
     memory: str = "2g",
-    delta: bool = False,
     quick: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Create a session for the tables of a data folder; `extra` are Spark properties and take precedence.
 
-    Raises ConfigError for a time zone other than UTC, PipelineError if Java, the extra `spark` or a jar is missing.
+    Raises ConfigError for a time zone other than UTC, PipelineError if Java or the extra `spark` is missing.
     """
     check_time_zone((extra or {}).get(TIME_ZONE, UTC))
     check_installed()
@@ -81,7 +71,7 @@ def session(
     for folder in (folders.log, folders.spark, folders.staging):
         folder.mkdir(parents=True, exist_ok=True)
     _set_environment(folders, master)
-    settings = _settings(folders, master, memory, quick) | (_DELTA if delta else {}) | dict(extra or {})
+    settings = _settings(folders, master, memory, quick) | dict(extra or {})
     builder = SparkSession.builder.master(with_retries(master)).appName("raceway")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -89,11 +79,11 @@ def session(
         try:
             return builder.getOrCreate()
         except (PySparkException, OSError, RuntimeError) as error:
-            raise PipelineError(_start_failure(error, folders, delta)) from error
+            raise PipelineError(_start_failure(error, folders)) from error
 
 
 def check_time_zone(name: str) -> None:
-    """Raise ConfigError unless this is UTC, which minutes, hours and names of buckets are in."""
+    """Raise ConfigError unless this is UTC, which minutes, hours and days are in."""
     if name.upper() not in _UTC_NAMES:
         raise ConfigError(
             TIME_ZONE,
@@ -197,18 +187,16 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         # The default, INT96, does not tell other readers the time zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.streaming.stopTimeout": "30s",
+        # The driver knows the names of all files; asking for the size of each is quicker than a job that does.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "2000",
         **_KEEP_MEMORY,
         **(QUICK if quick else {}),
         **(loopback if is_on_loopback(master) else {}),
     }
 
 
-def _start_failure(error: Exception, folders: Folders, delta: bool) -> str:
+def _start_failure(error: Exception, folders: Folders) -> str:
     log = folders.log / "spark.log"
-    said = log.read_text("utf-8", "replace")[-20_000:] if log.exists() else ""
-    if delta and ("unresolved dependency" in said or "UNRESOLVED DEPENDENCIES" in said or "not found" in said):
-        return f"Delta Lake's jar ({DELTA_PACKAGE}) could not be fetched from Maven Central; see {log}"
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return f"Spark did not start: {first}; see {log}"
 

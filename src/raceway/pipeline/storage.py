@@ -40,6 +40,10 @@ class Storage:
     def is_s3(self) -> bool:
         return self.root.startswith("s3://")
 
+    @property
+    def is_remote(self) -> bool:
+        return "://" in self.root
+
     def url(self, table: str) -> str:
         """The folder of a table: `bronze.messages` is bronze/messages."""
         return f"{self.root}/{table.replace('.', '/')}"

@@ -1,47 +1,53 @@
-"""Definition of tables: names, columns, keys, and the bucket of a row. `registry` lists all tables.
+"""Definition of tables: names, columns, keys, and how each follows its inputs. `registry` lists all tables.
 
-`bronze.messages` is append-only. Every other table is a pure function of its inputs, and every row determines its
-bucket, so that a bucket can be recomputed when its input changes (`recompute`). Position buckets hold adjacent rows of
-the journal, time buckets rows of the same minutes. Hashing ids instead would spread each batch over all buckets, and
-the whole history would be recomputed with each batch.
+`bronze.messages` is appended to. Every other table is a pure function of its inputs (`transform`), brought up to date
+from the files that they got and lost (`advance`), so that a batch costs what it has of new rows:
+
+    appended   a row depends on its own input row alone, or on earlier ones that a table of state has
+    replaced   a row may change later: new versions are written, with the rest of the files that had the old ones
+    counted    sums by minute or hour; what changed is added to them or subtracted
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from raceway.model.schemas import SchemaVersion
-from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL, REJECTED, columns_of, ddl
+from raceway.pipeline.words import COLUMNS, TABLES
+from raceway.pipeline.written import CLOSED, DAY
+from raceway.wires.captures.columns import BRONZE, JOURNAL, REJECTED, columns_of, ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
+MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 
-# Positions per bucket. Each batch of live traffic recomputes the newest bucket; smaller buckets would cost a bulk run
-# more files and jobs.
-BUCKET_ROWS = 262_144
-_IMPORT_DIGITS = 16
+
+class Limits(NamedTuple):
+    """A minute or hour is closed `close_us` after its end; a trace of the age `trace_us` is continued by a new one."""
+
+    close_us: int = 10 * MINUTE_US
+    trace_us: int = 24 * HOUR_US
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Input of a transform: rows of each input table, with a column `part` that names their origin.
+    """Input of a transform: rows of each input table.
 
-    `horizons` is the greatest `time_us` of each source, its current time. `links` are those that `carry` stored for the
-    parts of bronze among these rows; None for a table without `carry`, or if there are none. `schemas` are all schema
-    versions that the bus has had.
+    `horizons` is the greatest `time_us` of each source, its current time. `schemas` are all schema versions that the
+    bus has had.
     """
 
     frames: Mapping[str, DataFrame]
     horizons: Mapping[str, int] = field(default_factory=dict)
-    links: DataFrame | None = None
     schemas: Sequence[SchemaVersion] = ()
+    limits: Limits = field(default_factory=Limits)
 
     def __getitem__(self, name: str) -> DataFrame:
         return self.frames[name]
@@ -53,55 +59,109 @@ class Inputs:
         known = F.create_map(*(F.lit(item) for pair in self.horizons.items() for item in pair))
         return F.try_element_at(known, source)
 
+    @property
+    def closed_until_us(self) -> int:
+        """Spans of the journal that end until this time are closed. Those of captures are, as nothing follows."""
+        return self.horizons.get(JOURNAL, 0) - self.limits.close_us
 
-class Carried(NamedTuple):
-    """Result of `carry`: `links` are stored with the part, `active` is the state for the next part of the same source.
 
-    `buckets` are those of the table that the part feeds.
+class NewRows(NamedTuple):
+    """New rows of a table, and those of its files that they replace."""
+
+    rows: DataFrame
+    replaced: Sequence[str] = ()
+
+
+class StoredTables(Protocol):
+    """What a table asks of those that are there (see `lake`)."""
+
+    def files(self, table: str) -> pa.Table: ...
+    def paths(self, table: str, **bounds: tuple[Any, Any]) -> list[str]: ...
+    def open_paths(self, table: str) -> list[str]: ...
+    def paths_of(self, rows: DataFrame, table: str) -> list[str]: ...
+    def frame(self, table: str, paths: Iterable[str] | None = None) -> DataFrame: ...
+
+
+class FileChanges(NamedTuple):
+    """Files that a table got and lost by commits of rows, up to a version.
+
+    `has_losses`: rows of removed files may be in no added one.
     """
 
-    links: pa.Table
-    active: pa.Table
-    buckets: Iterable[str]
+    version: int
+    added: list[str]
+    removed: list[str]
+    has_losses: bool = False
+
+
+class Step(Protocol):
+    """What one table has to do: the changes of its inputs (see `refreshing`)."""
+
+    @property
+    def lake(self) -> StoredTables: ...
+    @property
+    def table(self) -> Derived: ...
+    @property
+    def changes(self) -> Mapping[str, FileChanges]: ...
+    @property
+    def horizons(self) -> Mapping[str, int]: ...
+    def added(self, name: str) -> DataFrame: ...
+    def removed(self, name: str) -> DataFrame: ...
+    def inputs(self, **looked_up: DataFrame) -> Inputs: ...
+    def least(self, name: str, column: str) -> int | None: ...
+    def has_captures(self, name: str) -> bool: ...
 
 
 Transform: TypeAlias = Callable[[Inputs], DataFrame]
-Feeds: TypeAlias = Callable[[str, pa.Table], Iterable[str]]
-# Function from a time in µs to the bronze rows of the same source, from that time up to a part.
-Earlier: TypeAlias = Callable[[int], pa.Table]
-Carry: TypeAlias = Callable[[pa.Table, pa.Table | None, Earlier | None], Carried]
+Advance: TypeAlias = "Callable[[Step], NewRows]"
 
 
 @dataclass(frozen=True)
-class Derived:
-    """A derived table.
-
-    transform  rows of the inputs to rows of the table plus `bucket`. Rows of incomplete buckets may occur and are
-               dropped afterwards. The result must be right for a bucket if all parts that feed it are given
-    looks_at   columns of each input that `feeds` and `carry` need. They get one part at a time, in memory
-    feeds      (input, rows of one of its parts) to the buckets that depend on them
-    due        name of a bigint column, NULL in most rows: the bucket is recomputed once its source's horizon has
-               passed the smallest value
-    expected   (description, SQL expression over the tables): the number of rows, for `verify`. In SQL that DuckDB and
-               Spark both support
-    carry      instead of `feeds`, if a part depends on earlier ones: (rows of one new part of bronze, the state of the
-               preceding part or None, the earlier rows if there can be any) to Carried
-    """
+class Table:
+    """A table; `when` is the column of its time, which the partition `day` follows."""
 
     name: str
     ddl: str
     key: tuple[str, ...]
-    transform: Transform
-    looks_at: Mapping[str, Sequence[str]]
-    feeds: Feeds | None = None
-    due: str | None = None
-    carry: Carry | None = None
-    expected: tuple[str, str] | None = None
+    when: str = "time_us"
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the tables that it is computed from."""
-        return tuple(self.looks_at)
+    def comment(self) -> str:
+        return TABLES[self.name]
+
+    def metadata(self, column: str) -> dict[str, str]:
+        """Metadata of a column in Delta's schema."""
+        return {"comment": COLUMNS[column]}
+
+    @property
+    def partitions(self) -> list[str]:
+        return [DAY, *(name for name, _ in columns_of(self.ddl) if name == CLOSED)]
+
+
+def _no_transform(_: Inputs) -> DataFrame:
+    raise NotImplementedError
+
+
+def _append(work: Step) -> NewRows:
+    return NewRows(work.table.transform(work.inputs()))
+
+
+@dataclass(frozen=True)
+class Derived(Table):
+    """A table computed from others.
+
+    inputs     tables whose changes it follows
+    looks_up   tables that are searched for earlier rows, and must be as far as the inputs
+    transform  all rows of the inputs to all rows of the table
+    advance    what changed in the inputs to new rows; default: `transform` of the added rows, appended
+    due        whether there is work though no input changed, because time went on
+    """
+
+    inputs: tuple[str, ...] = ()
+    looks_up: tuple[str, ...] = ()
+    transform: Transform = _no_transform
+    advance: Advance = _append
+    due: Callable[[Step], bool] = lambda _: False
 
 
 BRONZE_DDL = {MESSAGES: ddl(BRONZE), REJECTED_MESSAGES: ddl(REJECTED)}
@@ -113,40 +173,6 @@ def row(ddl: str, **computed: Column) -> list[Column]:
     return [computed.get(name, F.col(name)).alias(name) for name, _ in columns_of(ddl)]
 
 
-def position_bucket(source: Column, sequence: Column) -> Column:
-    """Bucket of a position: `journal-<first position>`; of a capture `import-<sha256, cut>-<first position>`."""
-    capture = F.concat(F.lit("import-"), F.substring(source, len(IMPORT) + 1, _IMPORT_DIGITS))
-    name = F.when(source == JOURNAL, F.lit(JOURNAL)).otherwise(capture)
-    return F.concat(name, F.lit("-"), F.lpad((sequence - sequence % BUCKET_ROWS).cast("string"), 20, "0"))
-
-
-def time_bucket(time_us: Column, minutes: int) -> Column:
-    """Bucket of a time: the beginning of its span of so many minutes, in UTC, as `20261115T1220`."""
-    span_s = 60 * minutes
-    seconds = F.floor(time_us / F.lit(1_000_000)).cast("bigint")
-    return F.date_format(F.timestamp_seconds(seconds - seconds % span_s), "yyyyMMdd'T'HHmm")
-
-
-def position_buckets(source: str, positions: np.ndarray[Any, Any]) -> list[str]:
-    """The distinct buckets of positions of one source."""
-    name = JOURNAL if source == JOURNAL else f"import-{source[len(IMPORT) :][:_IMPORT_DIGITS]}"
-    return [f"{name}-{number * BUCKET_ROWS:020d}" for number in np.unique(positions // BUCKET_ROWS).tolist()]
-
-
-def time_buckets(times: pa.ChunkedArray, minutes: int) -> list[str]:
-    """The distinct buckets of a column of timestamps."""
-    span_us = 60 * minutes * 1_000_000
-    spans = np.unique(times.cast(pa.int64()).to_numpy() // span_us).tolist()
-    return [datetime.fromtimestamp(span * 60 * minutes, UTC).strftime("%Y%m%dT%H%M") for span in spans]
-
-
-def own_time(minutes: int) -> Feeds:
-    """`feeds` of tables whose rows are in the bucket of the time of their input."""
-    return lambda _, rows: time_buckets(rows.column("time"), minutes)
-
-
-def own_position(_: str, rows: pa.Table) -> list[str]:
-    """`feeds` of tables whose rows are in the bucket of their own position."""
-    if not rows.num_rows:
-        return []
-    return position_buckets(rows.column("source")[0].as_py(), rows.column("sequence").to_numpy())
+def file_name() -> Column:
+    """The name of the file that a row was read from."""
+    return F.substring_index("_metadata.file_path", "/", -1).alias("file")

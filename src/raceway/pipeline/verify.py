@@ -1,8 +1,8 @@
 """Verification of the tables against the journal.
 
-By position: every row of the journal except control rows is in `bronze.messages` exactly once, and nothing else is.
-Rows that retention removed from the journal cannot be compared; they are only checked for duplicates. Then by table:
-its key is unique, and it has as many rows as its inputs imply.
+By position: every row of the journal except control rows and deleted ones is in `bronze.messages` exactly once, and
+nothing else is. Rows that retention removed from the journal cannot be compared; they are only checked for duplicates.
+Then by table: its key is unique, and it has as many rows as the journal implies (see `recounting`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from raceway.journal.read.reader import Reader
-from raceway.pipeline import registry
-from raceway.pipeline.delta_lake import DeltaLake
-from raceway.pipeline.jobs import lost_rows
-from raceway.pipeline.lake import Lake, ParquetLake, key_of, maybe_positions
+from raceway.journal.read.rows import is_deleted
+from raceway.pipeline.keeping import RETAINED, losses, lost_rows
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.query import Tables
+from raceway.pipeline.recounting import Recount
+from raceway.pipeline.refreshing import is_behind
 from raceway.pipeline.scan import Gap, PositionSpan
-from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
-from raceway.wires.captures.columns import BRONZE
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Inputs
+from raceway.wires.captures.columns import JOURNAL, columns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +43,7 @@ class Journaled(msgspec.Struct, kw_only=True):
     compared_to: int = -1
     rows: int = 0
     control: int = 0
+    deleted: int = 0
     in_bronze: int = 0
     older: int = 0
     imported: int = 0
@@ -58,7 +58,7 @@ class Journaled(msgspec.Struct, kw_only=True):
 
 
 class TableVerdict(msgspec.Struct, kw_only=True):
-    """Result for one table; `expected` is None if the number of rows cannot be derived simply."""
+    """Result for one table; `expected` is None if the number of rows was not compared, and `explanation` says why."""
 
     table: str
     rows: int
@@ -94,9 +94,12 @@ def verify(
         journal = compare_positions(lake, reader, advance)
     finally:
         reader.close()
-    verdicts = [check_table(lake, tables, name) for name in registry.names()]
-    if full:
-        for verdict, table in zip(verdicts[len(verdicts) - len(registry.DERIVED) :], registry.DERIVED, strict=True):
+    with Recount(lake, lake.folders.root / "recount", losses(lake)) as recount:
+        verdicts = [check_table(lake, tables, name, recount) for name in lake.names()]
+    for verdict in verdicts if full else ():
+        table = lake.table(verdict.table)
+        # Refused messages of captures are computed from nothing that is in the tables.
+        if isinstance(table, Derived) and table.name != REJECTED_MESSAGES:
             verdict.differing = differing_rows(lake, table)
     return TableCheck(journal=journal, tables=verdicts)
 
@@ -105,15 +108,20 @@ def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]
     end, committed = lake.end(), reader.committed()
     found = Journaled(compared_from=reader.first_position(), compared_to=end - 1, behind=max(0, committed + 1 - end))
     found.accepted_loss = lost_rows(lake)
-    lost = [gap for part in lake.notes.parts(MESSAGES) for gap in lake.notes.of(MESSAGES, part).gaps]
-    parts = lake.parts(MESSAGES)
-    found.imported = sum(lake.notes.of(MESSAGES, part).rows for part in parts if not maybe_positions(part))
-    first = min((positions[0] for part in parts if (positions := maybe_positions(part))), default=0)
-    for start in range(first, end, WINDOW):
+    lost = losses(lake)
+    files = lake.files(MESSAGES).to_pylist()
+    found.imported = sum(file["num_records"] for file in files if file["min.source"] != JOURNAL)
+    for start in range(_first_position(lake), end, WINDOW):
         span = PositionSpan(start, min(start + WINDOW, end))
         _compare_window(found, lake, reader, span, lost)
         advance(len(span))
     return found
+
+
+def _first_position(lake: Lake) -> int:
+    """The least position of the journal in the tables."""
+    files = lake.files(MESSAGES).to_pylist()
+    return min((file["min.sequence"] for file in files if file["min.source"] == JOURNAL), default=0)
 
 
 def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: PositionSpan, lost: Sequence[Gap]) -> None:
@@ -122,9 +130,11 @@ def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: Position
     _count(found, "doubled", once[times > 1])
     found.older += int(np.sum(once < found.compared_from))
     once = once[once >= found.compared_from]
-    expected, control = _journal_positions(reader, PositionSpan(max(span.start, found.compared_from), span.stop))
+    compared = PositionSpan(max(span.start, found.compared_from), span.stop)
+    expected, control, deleted = _journal_positions(reader, compared)
     found.rows += len(expected)
     found.control += control
+    found.deleted += deleted
     found.in_bronze += len(once)
     missing = np.setdiff1d(expected, once, assume_unique=True)
     for low, high in lost:
@@ -139,76 +149,60 @@ def _count(found: Journaled, kind: str, positions: Positions) -> None:
     setattr(found, f"first_{kind}", [*shown, *(int(p) for p in positions[: SHOWN - len(shown)])])
 
 
-def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, int]:
-    """Positions of rows other than control rows, and the number of control rows."""
+def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, int, int]:
+    """Positions of rows that belong into the tables, and the numbers of control rows and of deleted ones."""
     kept: list[Positions] = [np.empty(0, np.int64)]
     control = 0
-    for batch in reader.read(span.start, span.stop, ["sequence", "kind"]) if span else ():
+    deleted = 0
+    for batch in reader.read(span.start, span.stop, ["sequence", "kind", "error"]) if span else ():
         is_control = pc.fill_null(pc.equal(batch.column("kind"), "control"), False)
+        is_blank = is_deleted(batch.column("error"))
         control += pc.sum(is_control).as_py() or 0
-        kept.append(batch.filter(pc.invert(is_control)).column("sequence").to_numpy(zero_copy_only=False))
-    return np.concatenate(kept), control
+        deleted += pc.sum(is_blank).as_py() or 0
+        wanted = batch.filter(pc.invert(pc.or_(is_control, is_blank)))
+        kept.append(wanted.column("sequence").to_numpy(zero_copy_only=False))
+    return np.concatenate(kept), control, deleted
 
 
 def _bronze_positions(lake: Lake, span: PositionSpan) -> Positions:
-    found = ((part, maybe_positions(part)) for part in lake.parts(MESSAGES))
-    parts = [part for part, at in found if at is not None and at[0] < span.stop and at[1] >= span.start]
-    wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop)
-    if isinstance(lake, ParquetLake):
-        files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
-        stored = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
-    elif isinstance(lake, DeltaLake) and (snapshot := lake.maybe_snapshot(MESSAGES)) is not None:
-        stored, wanted = snapshot.dataset(), wanted & pc.field(key_of(MESSAGES)).isin(parts)
-    else:
+    snapshot = lake.maybe_snapshot(MESSAGES)
+    if snapshot is None:
         return np.empty(0, np.int64)
-    return np.asarray(stored.to_table(["sequence"], filter=wanted).column("sequence").to_numpy(), np.int64)
+    wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop) & (pc.field("source") == JOURNAL)
+    found = snapshot.dataset().to_table(["sequence"], filter=wanted)
+    return np.asarray(found.column("sequence").to_numpy(), np.int64)
 
 
-def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
-    """Count rows, duplicate keys, and the rows that the inputs imply."""
-    key = ", ".join(BRONZE_KEY if name in BRONZE_DDL else _derived(name).key)
+def check_table(lake: Lake, tables: Tables, name: str, recount: Recount | None = None) -> TableVerdict:
+    """Count rows and duplicate keys, and compare with the number of rows that the journal implies."""
+    table = lake.table(name)
     rows = tables.number(f"SELECT count(*) FROM {name}")  # noqa: S608 - our own names
     doubled = tables.number(
-        f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {key}) AS k WHERE n > 1"  # noqa: S608 - our own names
+        f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {', '.join(table.key)}) AS k "  # noqa: S608 - our own names
+        "WHERE n > 1"
     )
     verdict = TableVerdict(table=name, rows=rows, doubled_keys=doubled)
-    if name in BRONZE_DDL or (expected := _derived(name).expected) is None:
-        return verdict
-    if is_behind(lake, _derived(name)):
+    inputs = table.inputs if isinstance(table, Derived) else ()
+    if isinstance(table, Derived) and is_behind(lake, table):
         verdict.explanation = "out of date: run `raceway pipeline run`"
-    else:
-        verdict.explanation, sql = expected
-        verdict.expected = tables.number(f"SELECT {sql}")
+    elif any(lake.progress(each, RETAINED) for each in (MESSAGES, name, *inputs)):
+        verdict.explanation = "not compared: rows of old days were removed"
+    elif recount is not None and (expected := recount.maybe_expected(table)) is not None:
+        verdict.expected, verdict.explanation = expected
     return verdict
-
-
-def is_behind(lake: Lake, table: Derived) -> bool:
-    """Whether a table has unprocessed parts, in its inputs or theirs, as during a run."""
-    for name in table.inputs:
-        if name not in BRONZE_DDL and is_behind(lake, _derived(name)):
-            return True
-        if any(table.name not in lake.notes.of(name, part).feeds for part in lake.parts(name)):
-            return True
-    return False
-
-
-def _derived(name: str) -> Derived:
-    return next(table for table in registry.DERIVED if table.name == name)
 
 
 def differing_rows(lake: Lake, table: Derived) -> int:
     """Number of rows that only a full recomputation has, and that only the table has."""
     frames = {name: lake.frame(name) for name in table.inputs}
-    links = lake.links(table.name) if table.carry is not None else None
-    inputs = Inputs(frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
-    names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
+    inputs = Inputs(frames, lake.horizons(), lake.book.versions, lake.limits)
+    names = [name for name, _ in columns_of(table.ddl)]
     # As JSON: Spark cannot compare maps.
-    computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")
+    computed = table.transform(inputs).select(*names).selectExpr("to_json(struct(*)) AS row")
     stored = lake.frame(table.name).select(*names).selectExpr("to_json(struct(*)) AS row")
     return computed.exceptAll(stored).count() + stored.exceptAll(computed).count()
 
 
 def journal_total(lake: Lake) -> int:
     """Number of positions that `verify` reads, for the progress bar."""
-    found = [positions for part in lake.parts(MESSAGES) if (positions := maybe_positions(part))]
-    return max((last + 1 for _, last in found), default=0) - min((first for first, _ in found), default=0)
+    return max(0, lake.end() - _first_position(lake))

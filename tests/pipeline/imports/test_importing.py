@@ -12,7 +12,7 @@ import pytest
 from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline.imports import importing, pieces
 from raceway.pipeline.imports.importing import Imported, import_file
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from raceway.wires.captures.capture import Capture, capture_files, capture_of
 from raceway.wires.captures.form import PIECE_MESSAGES
@@ -34,7 +34,7 @@ def frames(count: int, bad: int = 0) -> bytes:
 
 
 def test_a_capture_becomes_rows_of_both_tables_once_whatever_its_name(
-    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mb, "PIECE_MESSAGES", 20)  # more pieces than tasks
     (tmp_path / "one.mb").write_bytes(frames(1000, bad=30))
@@ -56,7 +56,7 @@ def _written_us(path: Path) -> int:
     return path.stat().st_mtime_ns // 1000
 
 
-def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: ParquetLake, tmp_path: Path) -> None:
+def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: Lake, tmp_path: Path) -> None:
     contents = {"a": frames(3), "b": frames(4, bad=1), "none": b"", "bad": frame(b"")}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
@@ -71,31 +71,31 @@ def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: ParquetLa
 
 
 def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(
-    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.mb").write_bytes(frames(5, bad=2))
 
-    def killed(self: ParquetLake, table: str, part: str, files: list[Path]) -> None:
+    def killed(self: Lake, table: str, *args: Any, **options: Any) -> None:
         if table == MESSAGES:
             raise KeyboardInterrupt
-        append(self, table, part, files)
+        commit(self, table, *args, **options)
 
-    append = ParquetLake.append
-    monkeypatch.setattr(ParquetLake, "append", killed)
+    commit = Lake.commit
+    monkeypatch.setattr(Lake, "commit", killed)
     with pytest.raises(KeyboardInterrupt):
         import_file(lake, "mb", tmp_path / "one.mb")
     monkeypatch.undo()
     assert lake.frame(MESSAGES).count() == 0
-    lake.sweep()
+    lake.folders.sweep()
     assert import_file(lake, "mb", tmp_path / "one.mb") == Imported(str(tmp_path / "one.mb"), 5, 2, "imported", "mb")
     assert (lake.frame(MESSAGES).count(), lake.frame(REJECTED_MESSAGES).count()) == (5, 2)
 
 
 def test_a_file_that_is_written_to_meanwhile_is_not_imported(
-    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def named_and_written_to(wire: str, path: Path) -> Capture:
-        found = capture_of(wire, path)
+    def named_and_written_to(wire: str, path: Path, source: str | None) -> Capture:
+        found = capture_of(wire, path, source)
         with path.open("ab") as file:
             file.write(frames(1))
         return found
@@ -104,10 +104,10 @@ def test_a_file_that_is_written_to_meanwhile_is_not_imported(
     monkeypatch.setattr(importing, "capture_of", named_and_written_to)
     with pytest.raises(PipelineError, match="was changed during the import"):
         import_file(lake, "mb", tmp_path / "one.mb")
-    assert lake.parts(MESSAGES) == []
+    assert lake.paths(MESSAGES) == []
 
 
-def test_behind_broken_framing_rows_of_later_pieces_are_left_out(lake: ParquetLake, tmp_path: Path) -> None:
+def test_behind_broken_framing_rows_of_later_pieces_are_left_out(lake: Lake, tmp_path: Path) -> None:
     good = b"POST /q?cmd=produce HTTP/1.1\r\n\r\n"
     content = good * 10 + b"POST / HTTP/1.1\r\nx y: z\r\n\r\n" + good * (PIECE_MESSAGES + 10)
     (tmp_path / "one.zbus").write_bytes(content)
@@ -145,7 +145,7 @@ def test_times_go_on_from_piece_to_piece(tmp_path: Path) -> None:
 # ---- requests and answers -------------------------------------------------------------------------------------------
 
 
-def imported(lake: ParquetLake, wire: str, path: Path, content: bytes) -> list[Row]:
+def imported(lake: Lake, wire: str, path: Path, content: bytes) -> list[Row]:
     """Rows of `bronze.messages` after the import, in order."""
     path.write_bytes(content)
     import_file(lake, wire, path)
@@ -157,7 +157,7 @@ def identity(number: int) -> str:
 
 
 def test_answers_of_mb_find_their_requests_and_chains_their_first_message(
-    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c, d, e, twice = map(identity, range(6))
     spoken = [
@@ -181,7 +181,7 @@ def test_answers_of_mb_find_their_requests_and_chains_their_first_message(
     assert [row["sequence"] for row in rows] == list(range(12))
 
 
-def test_answers_of_seneca_get_the_topic_of_their_request(lake: ParquetLake, tmp_path: Path) -> None:
+def test_answers_of_seneca_get_the_topic_of_their_request(lake: Lake, tmp_path: Path) -> None:
     spoken: list[Any] = [
         {"role": "math", "cmd": "sum", "meta$": {"mid": "m1", "cid": "c1", "snc": True}},
         {"sum": 3, "meta$": {"mid": "m1", "cid": "c1", "res": True}},
@@ -191,9 +191,7 @@ def test_answers_of_seneca_get_the_topic_of_their_request(lake: ParquetLake, tmp
     assert [(row["answers"], row["topic"]) for row in rows] == [(None, "math.sum"), (0, "math.sum"), (None, "")]
 
 
-def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(
-    lake: ParquetLake, tmp_path: Path
-) -> None:
+def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(lake: Lake, tmp_path: Path) -> None:
     spoken = [
         b"cmd: request\r\nmq: adder\r\nmsgid: r1\r\nmq-reply: box",
         b"cmd: produce\r\nmq: box\r\nmsgid: r1\r\nreply-code: 500",

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import WRITER, Lake
+from raceway.pipeline.refreshing import refresh
 from raceway.pipeline.transforms import exchanges
-from tests.pipeline.lakes import fill
-from tests.pipeline.rows import START_US, Row, answer, bronze, inputs, message, request
+from tests.pipeline.lakes import append, fill
+from tests.pipeline.rows import START_US, Row, answer, inputs, message, request
 
 
 def table(spark: SparkSession, *rows: Row) -> dict[int, dict[str, Any]]:
@@ -107,20 +108,8 @@ def test_sources_are_worlds_of_their_own(spark: SparkSession) -> None:
     assert {(row["source"], row["status"]) for row in found.collect()} == {("journal", "open"), (capture, "orphan")}
 
 
-def test_buckets_go_by_the_request_also_for_answers(spark: SparkSession) -> None:
-    """An answer of the next bucket feeds that of its request."""
-    far = 262_144 + 5
-    rows = [request(0), answer(far, 0)]
-    assert exchanges.feeds("", bronze(rows)) == ["journal-00000000000000000000"]
-    found = exchanges.transform(inputs(spark, rows)).collect()
-    assert [row["bucket"] for row in found] == ["journal-00000000000000000000"]
-
-
-def test_answers_in_later_batches_and_buckets_mend_the_row_of_their_request(
-    lake: ParquetLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_in_later_batches_mend_the_row_of_their_request(lake: Lake) -> None:
     """Out of order, late and twice; what was a timeout, or open, when its own batch was taken in."""
-    monkeypatch.setattr("raceway.pipeline.tables.BUCKET_ROWS", 4)
     rows = [
         request(0),
         request(1, timeout_ms=1000),
@@ -133,7 +122,39 @@ def test_answers_in_later_batches_and_buckets_mend_the_row_of_their_request(
     ]
     fill(lake, rows, (2, 6, 8), [exchanges.TABLE])
     found = {row["sequence"]: row for row in lake.frame("silver.exchanges").collect()}
-    assert {at: (row["status"], row["callee"], row["part"][-1]) for at, row in found.items()} == {
-        0: ("answered", "second", "0"), 1: ("late", None, "0"), 5: ("answered", "first", "4"),
+    assert {at: (row["status"], row["callee"], row["verdict"]) for at, row in found.items()} == {
+        0: ("answered", "second", "in time"), 1: ("late", None, "late"), 5: ("answered", "first", "in time"),
     }  # fmt: skip
     assert found[0]["duplicate_answers"] == found[1]["late_answers"] == 1
+
+
+def test_an_answer_in_time_counts_though_a_repeat_of_it_came_first(lake: Lake) -> None:
+    """The journal lost the rows in between; what an earlier batch made of the repeat is mended."""
+    rows = [request(0), answer(1, 0, error="duplicate", producer="again"), answer(2, 0, error="E", producer="first")]
+    fill(lake, rows, (1, 2), [exchanges.TABLE])
+    (found,) = lake.frame("silver.exchanges").collect()
+    assert (found["status"], found["error"], found["callee"], found["duplicate_answers"]) == ("error", "E", "first", 1)
+
+
+def test_only_files_that_a_batch_concerns_are_written_again(lake: Lake) -> None:
+    fill(lake, [request(0, None), request(1, None)], (1,), [exchanges.TABLE])
+    first, second = (
+        sorted(lake.paths("silver.exchanges", sequence=(0, 0))),
+        lake.paths("silver.exchanges", sequence=(1, 1)),
+    )
+    fill(lake, [message(2), answer(3, 1)], (), [exchanges.TABLE])
+    now = lake.paths("silver.exchanges")
+    assert set(first) <= set(now)
+    assert not set(second) & set(now)
+
+
+def test_an_open_request_of_a_capture_stays_open_whatever_time_the_journal_has(lake: Lake) -> None:
+    """Its own time does not go on."""
+    capture = "import:" + "ab" * 32
+    append(lake, [request(0, source=capture)])
+    append(lake, [message(0, time_us=START_US + 10**9), request(1, time_us=START_US + 10**9)])
+    refresh(lake, [exchanges.TABLE])
+    refresh(lake, [exchanges.TABLE])
+    assert lake.progress("silver.exchanges", WRITER) == 1, "nothing is due"
+    found = {row["source"]: row["status"] for row in lake.frame("silver.exchanges").collect()}
+    assert found == {capture: "open", "journal": "open"}

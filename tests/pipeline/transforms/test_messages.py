@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.transforms import messages
 from tests.pipeline.lakes import fill
 from tests.pipeline.rows import Row, inputs, message
@@ -68,8 +68,8 @@ def test_the_same_text_without_such_an_id_is_no_repeat(spark: SparkSession) -> N
     assert len(table(spark, message(0, message_id="x"), message(1, message_id="x"))) == 2
 
 
-def test_repeats_are_known_across_parts(lake: ParquetLake) -> None:
+def test_repeats_are_known_across_parts(lake: Lake) -> None:
     rows = [named(0, "a"), message(1), named(2, "a"), message(3), named(4, "a"), named(5, "b")]
-    fill(lake, rows, (2, 4), [messages.TABLE])
-    kept = lake.frame("silver.messages", lake.parts("silver.messages")).collect()
+    fill(lake, rows, (2, 4), [messages.STATE, messages.TABLE])
+    kept = lake.frame("silver.messages").collect()
     assert sorted(row["sequence"] for row in kept) == [0, 1, 3, 5]

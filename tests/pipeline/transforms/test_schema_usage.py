@@ -6,13 +6,10 @@ import json
 
 import msgspec
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from raceway.model.schemas import SchemaReference
-from raceway.pipeline.tables import REJECTED_MESSAGES
-from raceway.pipeline.transforms import messages, schema_usage
-from raceway.pipeline.transforms.rejected import rejected
-from tests.pipeline.rows import Row, frame, inputs, message
+from raceway.pipeline.transforms import messages, rejected, schema_usage
+from tests.pipeline.rows import Row, inputs, message
 from tests.pipeline.schemas import PROTO, V1, V2, avro, datum, framed, version
 
 VERSIONS = [avro(1, 1, V1), avro(2, 2, V2), version(3, 2, 1, "protobuf", PROTO)]
@@ -84,9 +81,8 @@ def test_values_and_their_counts_by_hour(spark: SparkSession) -> None:
     assert [at for at, row in found.items() if row["value_fault"] is not None] == [4]
     assert found[9]["subject"] is None, "numbers of another bus mean nothing here"
 
-    refusals = rejected(frame(spark, stream()))
-    both = inputs(spark, stream(), silver__messages=clean.withColumn("part", F.lit("x")), bronze__rejected=refusals)
-    counted = schema_usage.transform(both).collect()
+    both = inputs(spark, stream(), silver__messages=clean, bronze__rejected=rejected.transform(given))
+    counted = schema_usage.TABLE.transform(both).collect()
     assert {
         (row["hour"].hour, row["subject"], row["schema_version"], row["producer"], row["wire"]): (
             row["schema_type"], row["messages"], row["violations"], row["tolerated"], row["refused"],
@@ -100,5 +96,3 @@ def test_values_and_their_counts_by_hour(spark: SparkSession) -> None:
         (22, "", None, "p", "zbus"): (None, 0, 1, 0, 1),
         (23, "subject-1", 2, "p", "danube"): ("avro", 1, 0, 0, 0),
     }  # fmt: skip
-    fed = set(schema_usage.feeds(REJECTED_MESSAGES, refusals.select("time").toArrow()))
-    assert fed == {row["bucket"] for row in counted if row["refused"]}

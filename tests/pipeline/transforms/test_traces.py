@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
+from raceway.pipeline.tables import Limits
 from raceway.pipeline.transforms import traces
 from tests.pipeline.lakes import fill
 from tests.pipeline.rows import START_US, Row, answer, inputs, message, request
@@ -102,13 +103,37 @@ def _moved(position: int | None, by: int) -> int | None:
     return None if position is None else position + by
 
 
-def test_borders_of_parts_and_buckets_change_nothing(lake: ParquetLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of the traces reach over several parts and over several buckets of four positions."""
-    monkeypatch.setattr("raceway.pipeline.tables.BUCKET_ROWS", 4)
+def test_borders_of_batches_change_nothing(lake: Lake) -> None:
+    """Two of the traces reach over several batches."""
     rows = [row | {"time_us": START_US + row["sequence"] * 1_000_000} for row in world()]
     fill(lake, rows, (3, 8, 11), [traces.TABLE])
-    assert lake.parts("gold.traces") == [f"journal-{first:020d}" for first in (0, 8)]
-    found = lake.frame("gold.traces", lake.parts("gold.traces")).orderBy("first_sequence").collect()
+    found = lake.frame("gold.traces").orderBy("first_sequence").collect()
     assert [(row["correlation_id"], row["first_sequence"], row["messages"]) for row in found] == [
         ("alone", 0, 1), ("followed", 1, 3), ("r", 2, 6), ("alone", 10, 2),
     ]  # fmt: skip
+
+
+def test_an_id_that_is_never_silent_costs_a_batch_its_longest_age_at_most(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise every batch reads all history since the id came first (and is slower with every batch)."""
+    steady = Lake(lake.spark, lake.folders, limits=Limits(trace_us=30 * MINUTE * 1_000_000))
+    asked: list[int] = []
+
+    def paths(table: str, **bounds: Any) -> list[str]:
+        if table == "bronze.messages" and "time_us" in bounds:
+            asked.append(bounds["time_us"][0])
+        return Lake.paths(steady, table, **bounds)
+
+    monkeypatch.setattr(steady, "paths", paths)
+    for hour in range(3):
+        rows = [
+            message(n, message_id=None, correlation_id="c", time_us=START_US + n * 5 * MINUTE * 1_000_000)
+            for n in range(12 * hour, 12 * hour + 12)
+        ]
+        fill(steady, rows, (), [traces.TABLE])
+        if asked:
+            assert rows[0]["time_us"] - asked[-1] <= 35 * MINUTE * 1_000_000
+    assert len(asked) == 2
+    found = steady.frame("gold.traces").orderBy("first_sequence").collect()
+    assert [(row["first_sequence"], row["messages"]) for row in found] == [(n, 7) for n in range(0, 35, 7)] + [(35, 1)]

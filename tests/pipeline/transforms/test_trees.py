@@ -10,21 +10,23 @@ from unittest.mock import patch
 import pyarrow as pa
 from hypothesis import given
 
-from raceway.pipeline.transforms.trace_links import LOOKED_AT, beginnings
+from raceway.pipeline.tables import Limits
+from raceway.pipeline.transforms.beginnings import beginnings
 from raceway.pipeline.transforms.trees import TOO_LATE, trees_of
 from tests.pipeline.rows import Row, answer, bronze, message, request
 from tests.pipeline.worlds import worlds
 
-_LOOKED_AT = (*LOOKED_AT, "wire", "topic", "producer", "parent_id", "answers", "error")
+_LOOKED_AT = (
+    "source", "partition", "sequence", "time_us", "kind", "message_id", "correlation_id", "wire", "topic", "producer",
+    "parent_id", "answers", "error",
+)  # fmt: skip
 
 
 def traced(rows: list[Row]) -> pa.Table:
     """Rows as the transform has them: sorted, and each knows where its trace began."""
     table = bronze(rows).select(_LOOKED_AT)
     table = table.filter(table.column("correlation_id").is_valid())
-    nothing = pa.nulls(len(table), pa.int64())
-    table = table.append_column("part", pa.repeat(pa.scalar("some"), len(table)))
-    return beginnings(table.append_column("linked", nothing).append_column("linked_us", nothing))
+    return beginnings(table, Limits().trace_us)
 
 
 @dataclass

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from raceway.pipeline.imports.pieces import PieceReport, in_workers
-from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.pipeline.written import ROW_GROUP_ROWS, open_writer
 from raceway.wires import wire_of
 from raceway.wires.captures.columns import BRONZE, ddl, schema_of
 from raceway.wires.captures.verdicts import spread

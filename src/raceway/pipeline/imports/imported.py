@@ -1,8 +1,7 @@
 """Captures that are in the tables, and their removal: a file was read as the wrong wire, or should not be here.
 
-A removed capture is gone from bronze at once, refused messages first: a file counts as imported while it is in
-`bronze.messages`. The notes of its parts stay until the next `recompute.refresh` has recomputed what they fed, so a
-crash in between leaves only work to do.
+The log of `bronze.messages` says which captures it has: each has a transaction whose version is odd while the capture
+is there, and even after it was removed.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raceway.errors import ConfigError
-from raceway.pipeline.lake import IMPORT_PART, Lake
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.pipeline.keeping import remove_source
+from raceway.pipeline.lake import Lake
+from raceway.pipeline.registry import CAPTURES
+from raceway.pipeline.tables import MESSAGES
 from raceway.wires.captures.capture import capture_files, sha256_of
+from raceway.wires.captures.columns import IMPORT
 
 # Shortest prefix of a SHA-256 that is accepted: a shorter one could be another name by chance.
 LEAST_DIGITS = 8
@@ -30,14 +32,20 @@ class KnownCapture(NamedTuple):
     rejected: int
 
 
+def has_capture(lake: Lake, source: str) -> bool:
+    """Return whether a capture is in the tables."""
+    return (lake.progress(MESSAGES, source) or 0) % 2 == 1
+
+
 def known_captures(lake: Lake) -> list[KnownCapture]:
     """Return the imported captures."""
-    digests = [part.removeprefix(IMPORT_PART) for part in lake.notes.parts(MESSAGES) if part.startswith(IMPORT_PART)]
-    found = []
-    for digest in filter(lake.has_capture, digests):
-        good, refused = (lake.notes.of(table, IMPORT_PART + digest) for table in (MESSAGES, REJECTED_MESSAGES))
-        found.append(KnownCapture(digest, good.wire, good.path, good.rows, refused.rows))
-    return found
+    found = lake.maybe_snapshot(CAPTURES.name)
+    rows = found.dataset().to_table().sort_by("source").to_pylist() if found else []
+    return [
+        KnownCapture(row["source"].removeprefix(IMPORT), *(row[name] for name in KnownCapture._fields[1:]))
+        for row in rows
+        if has_capture(lake, row["source"])
+    ]
 
 
 def named_captures(lake: Lake, names: Iterable[str]) -> list[KnownCapture]:
@@ -53,7 +61,7 @@ def named_captures(lake: Lake, names: Iterable[str]) -> list[KnownCapture]:
 def _named(name: str, known: list[KnownCapture]) -> Iterator[KnownCapture]:
     """Yield the captures of one name."""
     found = [each for each in known if len(name) >= LEAST_DIGITS and each.sha256.startswith(name.lower())]
-    found = found or [each for each in known if each.path == str(Path(name).absolute())]
+    found = found or [each for each in known if each.path in (name, str(Path(name).absolute()))]
     if len(found) > 1:
         raise ConfigError(name, f"{len(found)} imported captures match: use more digits of the id")
     if found:
@@ -67,9 +75,5 @@ def _named(name: str, known: list[KnownCapture]) -> Iterator[KnownCapture]:
 
 
 def remove_capture(lake: Lake, digest: str) -> None:
-    """Remove a capture from bronze; the next `refresh` removes it from every other table."""
-    # Messages last: after a crash in between, the capture still counts as imported and can be removed again.
-    for table in (REJECTED_MESSAGES, MESSAGES):
-        lake.drop(table, IMPORT_PART + digest)
-        if not lake.notes.of(table, IMPORT_PART + digest).rows:
-            lake.notes.drop(table, IMPORT_PART + digest)  # it fed nothing
+    """Remove a capture from all tables."""
+    remove_source(lake, IMPORT + digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
@@ -13,12 +14,17 @@ import pyarrow.parquet as pq
 
 from raceway import config
 from raceway.pipeline.imports.chains import complete
+from raceway.pipeline.imports.imported import has_capture, known_captures
 from raceway.pipeline.imports.pieces import Piece, PieceReport, cut, form_of, parse_pieces
-from raceway.pipeline.lake import IMPORT_PART, Lake
-from raceway.pipeline.staged import open_writer
+from raceway.pipeline.keeping import remove_source
+from raceway.pipeline.lake import Lake
+from raceway.pipeline.migrating import moved
+from raceway.pipeline.progress import now_us
+from raceway.pipeline.registry import CAPTURES
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.pipeline.written import open_writer
 from raceway.wires.captures.capture import Capture, capture_of
-from raceway.wires.captures.columns import BRONZE, TIMESTAMP
+from raceway.wires.captures.columns import BRONZE, IMPORT, TIMESTAMP
 
 
 class Imported(NamedTuple):
@@ -31,8 +37,12 @@ class Imported(NamedTuple):
     wire: str
 
 
-def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | None = None) -> Imported:
+def import_file(
+    lake: Lake, wire: str, path: Path, settings: config.Config | None = None, source: str | None = None
+) -> Imported:
     """Parse one file into the bronze tables; one that is already there, under whatever name, is left as it is.
+
+    `source` is the file or URL that it is a plain copy of (`sources.plain_file`).
 
     Digest and borders are computed at the same time: both read every byte.
     """
@@ -40,27 +50,34 @@ def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | Non
     # hashlib releases the interpreter lock, so the two really run in parallel.
     with ThreadPoolExecutor(1) as pool:
         cutting = pool.submit(cut, path, form_of(wire, chosen, path))
-        capture = capture_of(wire, path)
+        capture = capture_of(wire, path, source)
         pieces = cutting.result()
-    is_new = not lake.has_capture(capture.sha256)
+    source = IMPORT + capture.sha256
+    is_new = not has_capture(lake, source)
     if is_new:
-        _import(lake, capture, pieces, chosen)
-    part = IMPORT_PART + capture.sha256
-    good, refused = (lake.notes.of(table, part) for table in (MESSAGES, REJECTED_MESSAGES))
+        _import(lake, source, capture, pieces, chosen)
+    found = next(each for each in known_captures(lake) if each.sha256 == capture.sha256)
     state = "imported" if is_new else "imported before"
-    return Imported(str(capture.path), good.rows, refused.rows, state, good.wire or capture.wire)
+    return Imported(str(capture.path), found.messages, found.rejected, state, found.wire or capture.wire)
 
 
-def _import(lake: Lake, capture: Capture, pieces: list[Piece], settings: config.Config) -> None:
-    """Parse the pieces, complete their rows, and publish the files."""
-    folder = lake.stage("import")
+def _import(lake: Lake, source: str, capture: Capture, pieces: list[Piece], settings: config.Config) -> None:
+    """Parse the pieces, complete their rows, and add the files to the tables, `bronze.messages` last: before that
+    commit nothing counts as imported."""
+    remove_source(lake, source)  # left by an interrupted import
+    folder = lake.folders.stage("import")
     told = parse_pieces(lake.spark, capture, pieces, settings, folder) if pieces else []
     raise_times(told)
     complete(lake.spark, capture.wire, told, folder)
-    messages = [Path(each.messages_file) for each in told if each.messages_file]
-    rejected = [Path(each.rejected_file) for each in told if each.rejected_file]
-    # Nothing is visible in the tables before this call.
-    lake.append_capture(capture.sha256, messages, rejected, capture.wire, str(capture.path))
+    messages = moved(lake, MESSAGES, [each.messages_file for each in told if each.messages_file])
+    rejected = moved(lake, REJECTED_MESSAGES, [each.rejected_file for each in told if each.rejected_file])
+    facts = {"messages": sum(each.rows for each in messages), "rejected": sum(each.rows for each in rejected)}
+    row = {"source": source, "wire": capture.wire, "path": str(capture.path), "time_us": now_us(), **facts}
+    if rejected:
+        lake.commit(REJECTED_MESSAGES, rejected)
+    lake.commit(CAPTURES.name, lake.write_few(CAPTURES, [row]))
+    lake.commit(MESSAGES, messages, progress={source: (lake.progress(MESSAGES, source) or 0) + 1})
+    shutil.rmtree(folder)
 
 
 def raise_times(told: list[PieceReport]) -> None:

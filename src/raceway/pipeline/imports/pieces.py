@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from raceway import config
 from raceway.errors import PipelineError
-from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.pipeline.written import ROW_GROUP_ROWS, open_writer
 from raceway.wires import wire_of
 from raceway.wires.captures import parsed as parsing
 from raceway.wires.captures.capture import Capture
@@ -108,7 +108,7 @@ def parse_pieces(
     """
     work = partial(_parse_numbered, capture, pieces, settings, folder)
     told = [PieceReport(*row) for row in in_workers(spark, len(pieces), work, _TOLD)]
-    facts = capture.path.stat()
+    facts = capture.file.stat()
     if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
         raise PipelineError(f"{capture.path} was changed during the import; nothing of it was imported")
     broken = next((row.piece for row in told if row.broken), len(told))
@@ -133,7 +133,7 @@ def in_workers(
 def _parse_numbered(
     capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path, number: int
 ) -> dict[str, Any]:
-    form = form_of(capture.wire, settings, capture.path)
+    form = form_of(capture.wire, settings, capture.file)
     return parse_piece(capture, form, number, pieces[number], folder)._asdict()
 
 
@@ -183,7 +183,7 @@ def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed,
 
 def _read(capture: Capture, start: int, stop: int) -> bytes:
     """Return bytes of the capture."""
-    with capture.path.open("rb") as file:
+    with capture.file.open("rb") as file:
         file.seek(start)
         return file.read(stop - start)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raceway.pipeline.transforms.trace_links import Numbers
+from raceway.pipeline.transforms.beginnings import Numbers
 
 NONE = -1
 

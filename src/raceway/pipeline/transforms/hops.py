@@ -12,7 +12,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import MESSAGES, Derived, Inputs, own_position, position_bucket, row
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, row
 from raceway.wires import WIRES
 
 DDL = """
@@ -39,8 +39,7 @@ def transform(inputs: Inputs) -> DataFrame:
             processing_ms=processing,
             round_trip_ms=round_trip,
             network_ms=F.when(~by_bus, F.try_subtract(round_trip, processing)),
-        ),
-        position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
+        )
     )
 
 
@@ -53,8 +52,6 @@ TABLE = Derived(
     name="silver.hops",
     ddl=DDL,
     key=("source", "partition", "sequence", "hop"),
+    inputs=(MESSAGES,),
     transform=transform,
-    looks_at={MESSAGES: ("source", "sequence")},
-    feeds=own_position,
-    expected=("entries of all hop lists", "(SELECT coalesce(sum(size(hops)), 0) FROM bronze.messages)"),
 )

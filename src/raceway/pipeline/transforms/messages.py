@@ -6,24 +6,27 @@ message.
 
 Repeats are left out. A repeat is a message whose sender marks it as one: the same attribute `x-dedup-id` of the same
 producer on the same topic, within the window after the one before. The bus itself refuses such repeats while it runs;
-captures and a bus without that window do not. The time at which an id was last seen in earlier parts of bronze is
-carried from part to part; a link records it for the first row in the part that has the id.
+captures and a bus without that window do not. All messages of the journal that have such an id are in a narrow table,
+`state.dedup_ids`, in which a batch looks for earlier ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BooleanType
 
-from raceway.pipeline.tables import MESSAGES, Carried, Derived, Earlier, Inputs, own_position, position_bucket, row
+from raceway.model.schemas import SchemaVersion
+from raceway.pipeline.tables import BRONZE_KEY, MESSAGES, Derived, Inputs, NewRows, Step, row
 from raceway.pipeline.transforms.json_text import is_json
 from raceway.pipeline.transforms.values import with_values
-from raceway.wires.captures.columns import BRONZE, columns_of
+from raceway.wires.captures.columns import BRONZE, JOURNAL, columns_of
 
+DEDUP_IDS = "state.dedup_ids"
 DEDUP_ATTRIBUTE = "x-dedup-id"
 # Same window as the bus.
 DEDUP_WINDOW_US = 10 * 60 * 1_000_000
@@ -39,17 +42,39 @@ DDL = """
     attributes map<string,string>, encoding string, error string, bytes bigint, payload binary, text string,
     valid_json boolean, subject string, schema_type string, value string, value_fault string
 """
+_NAMED_DDL = """
+    source string, partition int, sequence bigint, time_us bigint, topic string, sender string, dedup_id string
+"""
 _KEPT = [name for name, _ in columns_of(DDL) if name in BRONZE.names]
 
 
 def transform(inputs: Inputs) -> DataFrame:
     """Return the rows of the table."""
+    named = _named(inputs[MESSAGES])
+    if DEDUP_IDS in inputs.frames:
+        named = named.where(F.col("source") != JOURNAL).unionByName(inputs[DEDUP_IDS])
+    return _cleaned(_without_repeats(inputs[MESSAGES], named), inputs)
+
+
+def _cleaned(messages: DataFrame, inputs: Inputs) -> DataFrame:
+    """Return the rows of these messages."""
+    return read_payloads(messages.select(*_KEPT), inputs.schemas).select(*row(DDL))
+
+
+def read_payloads(messages: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Return messages with the columns that are computed from their payloads."""
     text = F.try_validate_utf8(F.col("payload").cast("string"))
-    rows = _without_repeats(inputs[MESSAGES], inputs.links).select(*_KEPT)
-    return with_values(rows, inputs.schemas).select(
-        *row(DDL, bytes=F.length("payload").cast("bigint"), text=text, valid_json=_is_json(text)),
-        position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
-    )
+    computed = {"bytes": F.length("payload").cast("bigint"), "text": text, "valid_json": _is_json(text)}
+    return with_values(messages, versions).withColumns(computed)
+
+
+def advance(work: Step) -> NewRows:
+    """Append new messages; repeats among them are found in `state.dedup_ids`, which has the new ones, too."""
+    first_us = work.least(MESSAGES, "time_us")
+    paths = [] if first_us is None else work.lake.paths(DEDUP_IDS, time_us=(first_us - DEDUP_WINDOW_US, None))
+    if not paths and set(work.horizons) <= {JOURNAL}:
+        return NewRows(_cleaned(work.added(MESSAGES), work.inputs()))
+    return NewRows(transform(work.inputs(state__dedup_ids=work.lake.frame(DEDUP_IDS, paths))))
 
 
 def _is_json(text: Column) -> Column:
@@ -81,58 +106,34 @@ def _is_taken_by_spark(text: Column) -> Column:
     return F.try_parse_json(listed).isNotNull() & F.json_object_keys(named).isNotNull()
 
 
-def _without_repeats(rows: DataFrame, links: DataFrame | None) -> DataFrame:
+def _without_repeats(rows: DataFrame, named: DataFrame) -> DataFrame:
     """Remove repeats. There are few, if any: they are found in a few columns, so that payloads are read once."""
-    before = F.lag("time_us").over(Window.partitionBy(*_ID, "part").orderBy("sequence"))
-    named = _named(rows).select(*_ROW, "time_us", before.alias("before_us"))
-    if links is not None:
-        named = named.join(links.select(*_ROW, "last_us"), _ROW, "left")
-        named = named.withColumn("before_us", F.coalesce("before_us", "last_us"))
-    repeats = named.where(F.col("time_us") - F.col("before_us") <= DEDUP_WINDOW_US).select(*_ROW)
+    before = F.lag("time_us").over(Window.partitionBy(*_ID).orderBy("sequence"))
+    timed = named.select(*_ROW, "time_us", before.alias("before_us"))
+    repeats = timed.where(F.col("time_us") - F.col("before_us") <= DEDUP_WINDOW_US).select(*_ROW)
     # Broadcast: the few repeats go to every worker, and the rows are not shuffled.
     return rows.join(F.broadcast(repeats), _ROW, "left_anti")
 
 
 def _named(rows: DataFrame) -> DataFrame:
-    """Return the rows that have a deduplication id."""
-    named = rows.where(_dedup_id().isNotNull())
-    return named.withColumns({"dedup_id": _dedup_id(), "sender": F.coalesce("producer", F.lit(""))})
-
-
-def _dedup_id() -> Column:
-    """Return the deduplication id; NULL if there is none or it is empty."""
+    """Return the rows that have a deduplication id, as `state.dedup_ids` has them."""
     told = F.try_element_at("attributes", F.lit(DEDUP_ATTRIBUTE))
-    return F.when(F.col("kind").isin("publish", "request") & (told != ""), told)
+    named = rows.where(F.col("kind").isin("publish", "request") & (told != ""))
+    return named.select(*row(_NAMED_DDL, sender=F.coalesce("producer", F.lit("")), dedup_id=told))
 
 
-def carry(rows: pa.Table, active: pa.Table | None, _: Earlier | None) -> Carried:
-    """Return `links`: when the id of a row was last seen before this part, and `active`: ids whose window is still
-    open."""
-    here = _last_seen(rows)
-    known = here.slice(0, 0) if active is None else active
-    links = here.drop_columns(["last_us"]).join(known.select([*_ID, "last_us"]), list(_ID), join_type="inner")
-    seen = pa.concat_tables([here.select([*_ID, "last_us"]), known.select([*_ID, "last_us"])])
-    latest = seen.group_by(list(_ID)).aggregate([("last_us", "max")]).rename_columns([*_ID, "last_us"])
-    now_us = pc.max(rows.column("time_us")).as_py() or 0
-    still = latest.filter(pc.greater_equal(latest.column("last_us"), now_us - DEDUP_WINDOW_US))
-    return Carried(links.select([*_ROW, "last_us"]), still, own_position(MESSAGES, rows))
+def _state(inputs: Inputs) -> DataFrame:
+    """Return the rows of `state.dedup_ids`: a capture is complete when it comes, and needs no memory."""
+    return _named(inputs[MESSAGES]).where(F.col("source") == JOURNAL)
 
 
-def _last_seen(rows: pa.Table) -> pa.Table:
-    """Return each id of these rows, with the first row that has it and the time it was last seen."""
-    told = pc.map_lookup(rows.column("attributes"), DEDUP_ATTRIBUTE, "last")
-    may_repeat = pc.is_in(rows.column("kind"), value_set=pa.array(["publish", "request"]))
-    named = rows.append_column("dedup_id", told).filter(pc.and_(may_repeat, pc.not_equal(told, "")))
-    named = named.append_column("sender", pc.fill_null(named.column("producer"), ""))
-    facts: list[tuple[str, str]] = [("partition", "min"), ("sequence", "min"), ("time_us", "max")]
-    return named.group_by(list(_ID)).aggregate(facts).rename_columns([*_ID, *_ROW[1:], "last_us"])
-
-
+STATE = Derived(name=DEDUP_IDS, ddl=_NAMED_DDL, key=BRONZE_KEY, inputs=(MESSAGES,), transform=_state)
 TABLE = Derived(
     name="silver.messages",
     ddl=DDL,
-    key=("source", "partition", "sequence"),
+    key=BRONZE_KEY,
+    inputs=(MESSAGES,),
+    looks_up=(DEDUP_IDS,),
     transform=transform,
-    looks_at={MESSAGES: ("source", "partition", "sequence", "time_us", "kind", "topic", "producer", "attributes")},
-    carry=carry,
+    advance=advance,
 )

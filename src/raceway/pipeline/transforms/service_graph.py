@@ -5,26 +5,27 @@ A request without an answer has no callee; its row has `nobody`, so that every s
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, own_time, row, time_bucket
+from raceway.pipeline.tables import HOUR_US, Derived
+from raceway.pipeline.transforms.counting import Counting
+from raceway.pipeline.transforms.exchanges import NAME as EXCHANGES
 
-EXCHANGES = "silver.exchanges"
 NOBODY = "nobody"
-HOUR = 60
+_STATUSES = {"error": "errors", "timeout": "timeouts", "late": "late", "open": "open"}
+_KEY = ("source", "hour", "topic", "caller", "wire", "callee", "callee_wire")
 DDL = """
     source string, hour timestamp, topic string, caller string, wire string, callee string, callee_wire string,
     calls bigint, errors bigint, timeouts bigint, late bigint, open bigint,
-    latency_p50_us double, latency_p95_us double, latency_p99_us double
+    latency_p50_us double, latency_p95_us double, latency_p99_us double, latency_counts map<int,bigint>, closed boolean
 """
 
 
-def transform(inputs: Inputs) -> DataFrame:
-    """Return the rows of the table."""
+def _adds(_: str, rows: DataFrame) -> DataFrame:
+    """Return what each exchange adds."""
     # An orphan is an answer without a request: its caller is unknown.
-    calls = inputs[EXCHANGES].where("status <> 'orphan'")
-    grouped = calls.groupBy(
+    return rows.where("status <> 'orphan'").select(
         "source",
         F.date_trunc("hour", "time").alias("hour"),
         "topic",
@@ -32,35 +33,30 @@ def transform(inputs: Inputs) -> DataFrame:
         "wire",
         F.coalesce("callee", F.lit(NOBODY)).alias("callee"),
         F.coalesce("callee_wire", F.lit("")).alias("callee_wire"),
-        time_bucket(F.unix_micros("time"), HOUR).alias("bucket"),
+        F.lit(1).alias("calls"),
+        *((F.col("status") == status).cast("bigint").alias(name) for status, name in _STATUSES.items()),
+        "latency_us",
     )
-    return grouped.agg(
-        F.count("*").alias("calls"),
-        *(
-            F.count_if(F.col("status") == status).alias(name)
-            for status, name in (("error", "errors"), ("timeout", "timeouts"), ("late", "late"), ("open", "open"))
-        ),
-        *percentiles("latency_us"),
-    ).select(*row(DDL), "bucket")
 
 
-def percentiles(name: str) -> list[Column]:
-    """Return exact percentiles: approximate ones change with the number of partitions."""
-    base = name.removesuffix("_us")
-    return [F.percentile(name, F.lit(share / 100)).alias(f"{base}_p{share}_us") for share in (50, 95, 99)]
-
-
+COUNTING = Counting(
+    ddl=DDL,
+    key=_KEY,
+    span="hour",
+    span_us=HOUR_US,
+    inputs={EXCHANGES: "requested_us"},
+    adds=_adds,
+    sums=("calls", *_STATUSES.values()),
+    at_least_one=("calls",),
+    exact=EXCHANGES,
+)
 TABLE = Derived(
     name="gold.service_graph",
     ddl=DDL,
-    key=("source", "hour", "topic", "caller", "wire", "callee", "callee_wire"),
-    transform=transform,
-    looks_at={EXCHANGES: ("time",)},
-    feeds=own_time(HOUR),
-    expected=(
-        "hours of callers and callees with a request",
-        "(SELECT count(*) FROM (SELECT DISTINCT source, requested_us - requested_us % 3600000000 AS hour, topic, "
-        "coalesce(caller, 'nobody') AS caller, wire, coalesce(callee, 'nobody') AS callee, "
-        "coalesce(callee_wire, '') AS callee_wire FROM silver.exchanges WHERE status <> 'orphan') AS g)",
-    ),
+    key=_KEY,
+    when="hour",
+    inputs=(EXCHANGES,),
+    transform=COUNTING.transform,
+    advance=COUNTING.advance,
+    due=COUNTING.is_due,
 )

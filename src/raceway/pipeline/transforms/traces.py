@@ -2,78 +2,101 @@
 
 Messages of one trace share a correlation id. A message that *is* the root (its own id is the correlation id, and it is
 no answer) begins a trace; any other continues the one that its correlation id is in, unless that has been silent for
-longer than the gap. Requests and publishes are the nodes of the tree, an answer ends the node of its request.
+longer than the gap, or has reached the longest age. Requests and publishes are the nodes of the tree, an answer ends
+the node of its request.
 
-Which trace a message belongs to depends on times and positions only. A part of bronze must know from earlier parts
-where a trace began that it continues: exchanges and chains are carried from part to part; roots that nothing has
-followed yet, most publishes, are not carried but searched for when something does follow. A link belongs to the first
-row in the part that has the correlation id, so that it stays true when parts are merged.
+Which trace a message belongs to depends on times and positions only. The table itself tells a batch which traces it
+continues: the newest one of each id, if its end is not longer ago than the gap. Their messages are read again, from the
+time they began, and their rows are replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, NewRows, Step, file_name, row
 from raceway.pipeline.transforms import trees
-from raceway.pipeline.transforms.trace_links import GAP_US, LOOKED_AT, beginnings, carry
+from raceway.pipeline.transforms.beginnings import GAP_US, beginnings
+from raceway.wires.captures.columns import JOURNAL
 
-_ROW = ("source", "partition", "sequence")
-
+NAME = "gold.traces"
+_KEY = ("source", "correlation_id", "first_sequence")
 DDL = f"{trees.DDL}, time timestamp, total_us bigint"
 _NEEDED = (
-    "source", "part", "correlation_id", "sequence", "time_us", "wire", "kind", "topic", "producer", "message_id",
-    "parent_id", "answers", "error", "linked", "linked_us",
+    "source", "correlation_id", "sequence", "time_us", "wire", "kind", "topic", "producer", "message_id", "parent_id",
+    "answers", "error",
 )  # fmt: skip
 
 
 def transform(inputs: Inputs) -> DataFrame:
     """Return the rows of the table."""
-    rows = inputs[MESSAGES].where(F.col("correlation_id").isNotNull())
+    return _traced(_chained(inputs[MESSAGES]), inputs)
+
+
+def advance(work: Step) -> NewRows:
+    """Compute new traces, and those that new messages continue."""
+    new = _chained(work.added(MESSAGES))
+    first, first_us = work.least(MESSAGES, "sequence"), work.least(MESSAGES, "time_us")
+    paths = work.lake.paths(NAME, end_us=(first_us - GAP_US, None)) if first_us is not None else []
+    if not paths:
+        return NewRows(_traced(new, work.inputs()))
+    growing = _growing(work.lake.frame(NAME, paths), new)
+    found = growing.groupBy("file").agg(F.min("start_us")).collect()
+    if not found:
+        return NewRows(_traced(new, work.inputs()))
+    names = {row[0] for row in found}
+    replaced = [path for path in paths if path.rsplit("/", 1)[1] in names]
+    since_us = min(row[1] for row in found)
+    added = set(work.changes[MESSAGES].added)
+    earlier = [path for path in work.lake.paths(MESSAGES, time_us=(since_us, None)) if path not in added]
+    before = _chained(work.lake.frame(MESSAGES, earlier)).where(F.col("sequence") < F.lit(first))
+    continued = before.join(growing.select(*_KEY), ["source", "correlation_id"]).where("sequence >= first_sequence")
+    kept = work.lake.frame(NAME, replaced).join(growing.select(*_KEY), list(_KEY), "left_anti")
+    traced = _traced(new.unionByName(continued.select(*_NEEDED)), work.inputs())
+    return NewRows(traced.unionByName(kept), replaced)
+
+
+def _growing(rows: DataFrame, new: DataFrame) -> DataFrame:
+    """Return the newest trace of each id that occurs among new messages of the journal, and the file it lies in."""
+    ids = new.where(F.col("source") == JOURNAL).select("source", "correlation_id").distinct()
+    known = rows.select(*_KEY, "start_us", file_name()).join(ids, ["source", "correlation_id"], "left_semi")
+    newest = F.max_by(F.struct("first_sequence", "start_us", "file"), "first_sequence").alias("newest")
+    return known.groupBy("source", "correlation_id").agg(newest).select("source", "correlation_id", "newest.*")
+
+
+def _chained(rows: DataFrame) -> DataFrame:
+    """Return what a trace needs of the messages that belong to one."""
+    return rows.where(F.col("correlation_id").isNotNull()).select(*_NEEDED)
+
+
+def _traced(rows: DataFrame, inputs: Inputs) -> DataFrame:
+    """Return the traces of messages, of which all earlier ones are there."""
     # All rows of a correlation id in one partition: a trace is computed in one place.
-    whole = _linked(rows, inputs.links).select(*_NEEDED).repartition("source", "correlation_id")
-    found = whole.mapInArrow(_trees, trees.DDL)
-    return found.select(
-        *trees.SCHEMA.names,
-        F.timestamp_micros("start_us").alias("time"),
-        (F.col("end_us") - F.col("start_us")).alias("total_us"),
-        position_bucket(F.col("source"), F.col("first_sequence")).alias("bucket"),
-    )
+    whole = rows.repartition("source", "correlation_id")
+    found = whole.mapInArrow(partial(_trees, inputs.limits.trace_us), trees.DDL)
+    total_us = F.col("end_us") - F.col("start_us")
+    return found.select(*row(DDL, time=F.timestamp_micros("start_us"), total_us=total_us))
 
 
-def _linked(rows: DataFrame, links: DataFrame | None) -> DataFrame:
-    """Return each row with what `carry` found for it: where its trace began, and the time of the row before it."""
-    if links is None:
-        nothing = F.lit(None).cast("bigint")
-        return rows.withColumns({"linked": nothing, "linked_us": nothing})
-    known = links.select(*_ROW, F.col("first_sequence").alias("linked"), F.col("last_us").alias("linked_us"))
-    return rows.join(known, list(_ROW), "left")
-
-
-def _trees(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _trees(longest_us: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Compute the trees of a partition from all its rows: a trace may lie across two batches."""
     held = list(batches)
     if held:
-        yield from trees.trees_of(beginnings(pa.Table.from_batches(held))).to_batches(max_chunksize=10_000)
+        rows = beginnings(pa.Table.from_batches(held), longest_us)
+        yield from trees.trees_of(rows).to_batches(max_chunksize=10_000)
 
 
 TABLE = Derived(
-    name="gold.traces",
+    name=NAME,
     ddl=DDL,
-    key=("source", "correlation_id", "first_sequence"),
+    key=_KEY,
+    when="start_us",
+    inputs=(MESSAGES,),
     transform=transform,
-    looks_at={MESSAGES: LOOKED_AT},
-    carry=carry,
-    expected=(
-        "messages that begin a trace: roots, and the first of a correlation id after silence",
-        "(SELECT count(*) FROM (SELECT kind, message_id, correlation_id, time_us - lag(time_us) OVER "  # noqa: S608 - our own number
-        "(PARTITION BY source, correlation_id ORDER BY sequence) AS silent_us FROM bronze.messages "
-        "WHERE correlation_id IS NOT NULL) AS g "
-        f"WHERE silent_us IS NULL OR silent_us > {GAP_US} OR "
-        "(kind <> 'response' AND lower(message_id) = lower(correlation_id)))",
-    ),
+    advance=advance,
 )

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raceway.pipeline.transforms.beginnings import Mask, Numbers, starts_of
 from raceway.pipeline.transforms.forest import NONE, Forest
-from raceway.pipeline.transforms.trace_links import Mask, Numbers, starts_of
 from raceway.wires.captures.columns import schema_of
 
 # Limit of nodes stored per tree; `messages` counts them all.

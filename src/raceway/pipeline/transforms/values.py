@@ -90,17 +90,21 @@ class SchemaVersions:
             self._of_subject.setdefault(version.schema_id, []).append(version)
         self._needs: dict[tuple[int, int, int], Resolved] = {}
 
+    def maybe_definition(self, version: SchemaVersion) -> Definition | None:
+        """Return the definition of a version; None if it can no longer be parsed."""
+        return _maybe_definition(version.schema_type, version.definition, self._used(version))
+
     def read_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the columns of DDL."""
         asked = zip(*(batch.column(name).to_pylist() for name in _ASKED), strict=True)
-        found = [self._read_any(*row) for row in asked]
+        found = [self.read_any(*row) for row in asked]
         columns = {name: batch.column(name) for name in batch.schema.names}
         for at, name in enumerate(Typed._fields):
             kind = pa.int64() if at < 2 else pa.string()
             columns["value_fault" if name == "fault" else name] = pa.array([each[at] for each in found], kind)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _read_any(self, schema_id: int | None, number: int | None, *row: Any) -> Typed:
+    def read_any(self, schema_id: int | None, number: int | None, *row: Any) -> Typed:
         """Read a payload. If a library fails on it, that row has no value; the run goes on."""
         try:
             return self.read(schema_id, number, *row)
