@@ -126,9 +126,9 @@ class Kafka:
         for number in self.numbers:
             (self._folder / str(number)).mkdir()
             self._file(number, "server.properties").write_text(self._properties(number), "utf-8")
-        formatting = [
-            self._java(number, "kafka.tools.StorageTool", "format", "-t", cluster, "-c") for number in self.numbers
-        ]
+        # One word: an id may begin with a hyphen.
+        id_option = f"--cluster-id={cluster}"
+        formatting = [self._java(each, "kafka.tools.StorageTool", "format", id_option, "-c") for each in self.numbers]
         for number, process in zip(self.numbers, formatting, strict=True):
             if process.wait(START_S):
                 raise RuntimeError(f"the folder of broker {number} could not be made: {self.log(number)}")
@@ -159,6 +159,14 @@ class Kafka:
         """End a broker with SIGKILL."""
         self._processes[number].kill()
         self._processes[number].wait(STOP_S)
+
+    def mend(self) -> None:
+        """Start the brokers that were killed; return when all serve."""
+        ended = [number for number, process in self._processes.items() if process.poll() is not None]
+        for number in ended:
+            self.start_broker(number)
+        if ended:
+            self.wait()
 
     def pause(self, number: int) -> None:
         """Stop a broker with SIGSTOP until `resume`."""

@@ -57,7 +57,7 @@ def test_what_is_published_is_printed(server: Server, tmp_path: Path) -> None:
     assert subscriptions(server, "cli.a") != []
     result = run(server, "pub", "cli.a", "hello", "--count", "3", "--key", "k", "--json")
     assert json.loads(result.stdout)["messages"] == 3
-    printed, _ = child.communicate(timeout=30)
+    printed, _ = child.communicate(timeout=60)
     assert child.returncode == 0
     assert printed == "cli.a hello\n" * 3
     assert subscriptions(server, "cli.a") == []  # made for that command only

@@ -26,7 +26,7 @@ from raceway.demo.tally import ASKING, WIRES, Tally
 from raceway.journal.read.reader import Reader
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files
-from raceway.pipeline.query import open_tables
+from raceway.pipeline.query import Tables
 from raceway.pipeline.registry import names
 from raceway.server.running import maybe_running
 from tests.pipeline.drivers import environment
@@ -53,7 +53,7 @@ class Kept:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (
-            open_tables(open_files(Folders(self.folder), PipelineSettings())).select(sql).to_pylist()
+            Tables(open_files(Folders(self.folder), PipelineSettings())).select(sql).to_pylist()
         )
         return found
 
@@ -92,6 +92,9 @@ def test_the_console_of_a_demo_that_stays_shows_its_tables(kept: Kept) -> None:
     progress = kept.console["progress"]
     assert (progress["state"], progress["position"]) == ("stopped", progress["committed"] + 1)
     shown = {row["name"]: row["rows"] for row in kept.console["tables"]}
+    # The topic that is bound to a schema has a table of its own.
+    (typed,) = kept.rows("SELECT count(*) AS rows FROM silver.messages WHERE topic = 'gate.boarding'")
+    assert shown.pop("topics.gate_boarding") == typed["rows"]
     assert shown == {table["name"]: table["rows"] for table in kept.report["tables"]}
 
 

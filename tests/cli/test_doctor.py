@@ -19,6 +19,8 @@ from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
 from raceway.server.running import RUNNING_FILE, Running, maybe_running
 from tests.cli.test_certificates import issue
+from tests.rigs.archives import archive_all, fill
+from tests.rigs.journal import Rig
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
 
@@ -216,3 +218,26 @@ def test_every_telling_figure_is_a_figure_of_the_bus(tmp_path: Path) -> None:
         running = maybe_running(server.data)
         assert running is not None
         assert set(doctor.TELLING) <= set(bus.read_metrics(running.urls["console"]))
+
+
+def test_the_archive_is_told_of_and_whether_it_can_be_reached(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find(data, "archive") == []
+    place = tmp_path / "archive"
+    rig = Rig(data, segment_bytes=4000, archive=str(place), seal_keep_s=0.0)
+    fill(rig, 30)
+    segments = archive_all(rig)
+    fill(rig, 30)
+    rig.close()
+    (warned, found) = find(data, "archive")
+    assert (warned.verdict, found.verdict) == ("warning", "ok")
+    assert f"rows are in {place}, but journal.archive is not set" in warned.text
+    monkeypatch.setenv("RACEWAY_JOURNAL__ARCHIVE", str(place))
+    (found,) = find(data, "archive")
+    assert found.text.startswith(f"{place}: {segments} segments, ")
+    monkeypatch.setenv("RACEWAY_JOURNAL__ARCHIVE", "s3://nowhere/x")
+    monkeypatch.setenv("RACEWAY_STORAGE__ENDPOINT", "http://127.0.0.1:9")
+    (found,) = find(data, "archive")
+    assert found.verdict == "bad"
+    assert "s3://nowhere/x" in found.text

@@ -24,7 +24,7 @@ def test_subscriptions_and_queues_are_listed_the_largest_lag_first() -> None:
         client.publish_many("orders", [b"x"] * 7)
         run(server, "subscription", "create", "orders", "billing", "--start", "2")
         with client.subscribe("orders", "watching", start="first") as consumer:
-            assert consumer.get(10) is not None
+            assert consumer.get(60) is not None
             run(server, "queue", "create", "jobs")
             rows = json.loads(run(server, "lag", "--json").stdout)
             shown = run(server, "lag", "--limit", "1")

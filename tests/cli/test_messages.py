@@ -53,7 +53,7 @@ def test_sub_prints_each_message_harmlessly(server: Server, tmp_path: Path) -> N
     child = listening(server, "cli.sub.+", "other", "--count", "2", "--timeout", "30", log=tmp_path / "log")
     run(server, "pub", "cli.sub.x", "esc \x1b[31m\nline")
     run(server, "pub", "other", "z")
-    printed, _ = child.communicate(timeout=30)
+    printed, _ = child.communicate(timeout=60)
     assert child.returncode == 0
     assert printed == "cli.sub.x esc \\x1b[31m\\nline\nother z\n"
 
@@ -61,18 +61,18 @@ def test_sub_prints_each_message_harmlessly(server: Server, tmp_path: Path) -> N
 def test_sub_prints_json_for_programs(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     child = listening(server, "cli.json", "--count", "1", "--timeout", "30", "--json", log=tmp_path / "log")
     bus.publish("cli.json", {"a": 1}, version="2.0.0")
-    message = json.loads(child.communicate(timeout=30)[0])
+    message = json.loads(child.communicate(timeout=60)[0])
     assert (message["topic"], message["payload"], message["version"]) == ("cli.json", '{"a":1}', "2.0.0")
 
 
 def test_sub_gives_bytes_to_a_pipe(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     child = listening(server, "cli.raw", "--count", "1", "--timeout", "30", "--raw", log=tmp_path / "log")
     bus.publish("cli.raw", "tab\there")
-    assert child.communicate(timeout=30)[0] == "tab\there\n"
+    assert child.communicate(timeout=60)[0] == "tab\there\n"
 
 
 def rows_of(child: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    printed, _ = child.communicate(timeout=30)
+    printed, _ = child.communicate(timeout=60)
     return [json.loads(line) for line in printed.splitlines()]
 
 
@@ -157,7 +157,7 @@ def test_sub_refuses_what_a_wire_does_not_have(server: Server, arguments: tuple[
 def test_sub_refuses_raw_bytes_on_a_terminal(server: Server) -> None:
     ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "raceway", "sub", "a", "--raw", "--data", str(server.data)]
-    done = subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, check=False, timeout=30)
+    done = subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, check=False, timeout=60)
     os.close(terminal)
     os.close(ours)
     assert done.returncode == ExitCode.USAGE

@@ -115,3 +115,10 @@ def test_only_a_bus_that_is_not_there_brings_advice() -> None:
     lost = ConnectionLostError("mb://x", "reset")
     assert text_of(lost) == str(lost)
     assert "start a bus with `raceway serve`" in text_of(NotConnectedError("mb://x", "nothing listens on this port"))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 segments"), (1, "1 segment"), (2, "2 segments"), (1_000, "1,000 segments")]
+)
+def test_a_number_says_what_it_counts(number: int, said: str) -> None:
+    assert output.counted(number, "segment") == said

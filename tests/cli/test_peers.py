@@ -32,7 +32,7 @@ def listed(server: Server, *words: str) -> list[dict[str, Any]]:
 
 
 def connection(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port("zbus")), 10)
+    return socket.create_connection(("127.0.0.1", server.port("zbus")), 60)
 
 
 def test_a_peer_is_listed_and_disconnected_by_its_address(server: Server) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from raceway.pipeline.progress import maybe_read
 from tests.pipeline.drivers import command, driver, finished, finished_in_turn
@@ -78,16 +79,16 @@ def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
     )
     with journal(tmp_path / "data", 10) as rig:
         assert "start one with `raceway pipeline run`" in finished(rig.folder, "status", status=1).stderr
-        for words in (("query", "SELECT 1"), ("compact",), ("reset", "checkpoint")):
+        for words in (("query", "SELECT 1"), ("compact",), ("tables",), ("reset", "gold.traces")):
             assert "raceway pipeline run --once" in finished(rig.folder, *words, status=1).stderr
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "--format", "csv"), "pipeline.format"),
+        (("query", "SELECT 1", "--at", "yesterday"), "--at: is a version (7) or a time"),
         (("run", "--conf", "spark.x"), "--conf takes KEY=VALUE"),
-        (("run", "--tables", "s3a://bucket/tables"), "use --format delta"),
+        (("retain", "--days", "7", "--table", "gold.nothing"), "gold.nothing: is not a table"),
         (("query", "SELECT nothing FROM bronze.messages"), "nothing"),
         (("reset", "silver.nothing"), "is not a table"),
         (("run", "--conf", "spark.sql.session.timeZone=Europe/Berlin"), "spark.sql.session.timeZone: must be UTC"),
@@ -114,45 +115,37 @@ def test_a_missing_java_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 
 @needs_java
 @pytest.mark.timeout(400)
-def test_damaged_notes_are_named_by_every_command_and_mended_by_one(tmp_path: Path) -> None:
-    """An empty note of bronze and one of a table: the next run computes all tables anew, and they are right."""
+def test_half_an_entry_of_a_log_is_one_line_and_the_next_run_mends_it(tmp_path: Path) -> None:
+    """As a power failure may leave it, in bronze and in a table computed from it."""
     with journal(tmp_path / "data", 600) as rig:
-        data, notes = rig.folder, rig.folder / "pipeline" / "notes"
+        data = rig.folder
         finished(data, "run", "--once", *QUICKLY)
         counted = "SELECT count(*) AS n, sum(bytes) AS b FROM silver.messages"
         before = finished(data, "query", "--json", counted).stdout
-        damaged = [next((notes / table).glob("*.json")) for table in ("bronze.messages", "gold.topic_stats")]
-        for file, content in zip(damaged, (b"", b"\x00garbage"), strict=True):
-            file.write_bytes(content)
-        for words in (("run", "--once", *QUICKLY), ("verify",), ("compact",), ("reset", "gold.topic_stats")):
+        for table, content in (("bronze/messages", b'{"commitInfo":{"ti'), ("gold/topic_stats", b"")):
+            max((data / "pipeline" / "tables" / table / "_delta_log").glob("*.json")).write_bytes(content)
+        for words in (("verify",), ("query", counted), ("retain", "--days", "1")):
             refused = finished(data, *words, status=1)
-            assert str(damaged[0]) in refused.stderr
-            assert "`raceway pipeline reset notes`" in refused.stderr
-            assert "Traceback" not in refused.stderr
-        assert "2 damaged notes removed" in finished(data, "reset", "notes").stderr
-        finished(data, "run", "--once", *QUICKLY)
-        assert "all good" in finished(data, "verify").stdout
-        assert finished(data, "query", "--json", counted).stdout == before
+            assert "the next `raceway pipeline run` mends it" in refused.stderr
+            assert len(refused.stderr.splitlines()) == 1
+        mended, verified, after = finished_in_turn(
+            data, ("run", "--once", "--json", *QUICKLY), ("verify",), ("query", "--json", counted)
+        )
+        assert json.loads(mended.splitlines()[-1])["rows"] == 600
+        assert "all good" in verified
+        assert after == before
 
 
 @needs_java
 @pytest.mark.timeout(400)
-def test_more_refused_messages_than_the_driver_takes_is_one_sentence(tmp_path: Path) -> None:
-    """Each time the same one, with what helps; with more allowed the run goes on where it was."""
+def test_more_refused_messages_than_the_driver_takes_are_no_matter(tmp_path: Path) -> None:
+    """Workers write them; the driver gets names of files."""
     with journal(tmp_path / "data", 100) as rig:
         data = rig.folder
         for _ in range(20):
             rig.keep("raceway.rejected", *(os.urandom(40_000) for _ in range(5)))
         rig.commit()
-        small = ("--conf", "spark.driver.maxResultSize=1m")
-        for _ in range(2):
-            refused = finished(data, "run", "--once", *QUICKLY, *small, status=1)
-            assert "--conf spark.driver.maxResultSize=4g" in refused.stderr
-            assert "Traceback" not in refused.stderr
-        shown = json.loads(finished(data, "status", "--json").stdout)
-        assert shown["state"] == "failed"
-        assert "spark.driver.maxResultSize" in shown["error"]
-        finished(data, "run", "--once", *QUICKLY)
+        finished(data, "run", "--once", *QUICKLY, "--conf", "spark.driver.maxResultSize=1m")
         found = finished(data, "query", "--json", "SELECT count(*) AS n FROM bronze.rejected").stdout
         assert json.loads(found) == {"n": 100}
 
@@ -165,7 +158,7 @@ from importlib.machinery import PathFinder
 class Bare(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        missing = ("pyspark", "pandas", "numpy", "duckdb", "py4j")
+        missing = ("pyspark", "pandas", "numpy", "duckdb", "py4j", "deltalake")
         return None if name.partition(".")[0] in missing else super().find_spec(name, path, target)
 
 sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
@@ -178,6 +171,8 @@ main()
     "words",
     [
         ("run", "--once"), ("verify",), ("compact",), ("query", "select 1"), ("reset", "gold.traces"), ("captures",),
+        ("tables",), ("vacuum",), ("retain", "--days", "1"), ("migrate",),
+        ("delete", "--where", "true"),
         ("unimport", "x"), ("import", "x", "--wire", "mb"),
     ],
 )  # fmt: skip
@@ -191,11 +186,35 @@ def test_without_the_extra_every_command_of_tables_ends_in_one_sentence(tmp_path
     assert done.stderr == "raceway: the pipeline needs Spark: pip install 'raceway[spark]'\n"
 
 
-def test_a_reset_table_and_checkpoint_are_gone(tmp_path: Path) -> None:
+@needs_java
+@pytest.mark.timeout(300)
+def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(tmp_path: Path) -> None:
+    with journal(tmp_path / "data", 300) as rig:
+        data = rig.folder
+        finished(data, "run", "--once", "--bronze-only", *QUICKLY)
+        refused = finished(data, "delete", "--where", "true", "--yes", *QUICKLY, status=1)
+        assert f"the data folder {data} is in use by process {os.getpid()}; stop it" in refused.stderr
+    refused = finished(data, "delete", status=2)
+    assert "--where is missing: it says which messages to delete" in refused.stderr
+    where = ("--where", "topic = 'orders.paid' AND text LIKE '1_0%'")
+    unknown = finished(data, "delete", "--yes", "--where", "person = 1", *QUICKLY, status=2)
+    assert unknown.stderr.startswith("raceway: --where: there is no column person; known: source, partition, ")
+    counted, done, asked, again = finished_in_turn(
+        data,
+        ("delete", "--dry-run", "--json", *where, *QUICKLY),
+        ("delete", "--yes", "--json", *where, *QUICKLY),
+        ("query", "--json", "SELECT count(*) AS n FROM bronze.messages"),
+        ("verify", "--json"),
+    )
+    assert json.loads(counted) == [{"topic": "orders.paid", "messages": 10}]
+    assert json.loads(done) == {"messages": 10, "blanked": 10, "archived_segments": 0}
+    assert json.loads(asked) == {"n": 290}
+    assert json.loads(again)["journal"]["deleted"] == 10
+
+
+def test_a_reset_table_is_gone(tmp_path: Path) -> None:
     with journal(tmp_path / "data", 10) as rig:
-        checkpoint = rig.folder / "pipeline" / "checkpoint" / "v1" / "offsets"
-        checkpoint.mkdir(parents=True)
-        assert "is reset" in finished(rig.folder, "reset", "checkpoint").stderr
-        assert not checkpoint.exists()
-        assert os.listdir(rig.folder / "pipeline")
-        shutil.rmtree(rig.folder / "pipeline")
+        table = rig.folder / "pipeline" / "tables" / "gold" / "traces"
+        write_deltalake(table, pa.table({"correlation_id": ["a"]}))
+        assert "is reset" in finished(rig.folder, "reset", "gold.traces").stderr
+        assert not table.exists()

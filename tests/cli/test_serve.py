@@ -71,7 +71,7 @@ def test_another_address_needs_a_word(seen: list[config.Settings]) -> None:
 def test_a_second_bus_on_the_folder_is_refused_in_one_line() -> None:
     with running_server() as server:
         command = [sys.executable, "-m", "raceway", "serve", "--data", str(server.data)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert f"in use by process {server.pid}" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -83,7 +83,7 @@ def test_a_taken_port_is_refused_by_name(tmp_path: Path) -> None:
         command += ["--port-base", str(server.port_base)]
         # However full the disk of this machine is: a warning would be a second line.
         env = os.environ | {"RACEWAY_JOURNAL__WARN_USED": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
     assert done.returncode == 2
     assert re.search(r"port \d+ on 127.0.0.1 is in use", done.stderr)
     assert done.stderr.count("\n") == 1

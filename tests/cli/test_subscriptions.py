@@ -57,7 +57,7 @@ def test_a_subscription_is_made_and_begins_where_it_is_told_to(
     made = asked(server, "create", topic, "s", "--start", start, "--type", "exclusive")
     assert made == {"topic": topic, "name": "s", "made": True}
     with bus.subscribe(topic, "s") as consumer:
-        assert consumer.get(10).payload == first  # type: ignore[union-attr]
+        assert consumer.get(60).payload == first  # type: ignore[union-attr]
 
 
 def test_a_subscription_is_made_before_its_topic_if_told_to(server: Server) -> None:
@@ -116,7 +116,7 @@ def test_a_blocked_subscription_is_listed_as_such_and_let_go(
 ) -> None:
     run(server, "policy", topic, "s", "--max-redeliveries", "0")
     with bus.subscribe(topic, "s", start="first") as consumer:
-        message = consumer.get(10)
+        message = consumer.get(60)
         assert message is not None
         consumer.nack(message, delay_ms=0, reason="no such order")
         wait_until(lambda: [row["blocked_at"] for row in asked(server, "list", topic)] == [0])
@@ -136,7 +136,7 @@ def test_a_subscription_is_described_moved_and_deleted(server: Server, bus: sync
     with pytest.raises(RemoteError, match="a time with a zone"):
         run(server, "seek", topic, "s", "yesterday")
     with bus.subscribe(topic, "s") as consumer:
-        assert consumer.get(10) is not None
+        assert consumer.get(60) is not None
         with pytest.raises(RemoteError, match="1 live consumer"):
             run(server, "delete", topic, "s", "--yes")
     wait_until(lambda: run_or_refused(server, "delete", topic, "s", "--yes"))

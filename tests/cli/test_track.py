@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,9 +69,7 @@ def test_a_tracker_alone_knows_the_brokers_that_report_themselves(tmp_path: Path
 def test_it_stops_with_status_0_and_ends_its_connections(tmp_path: Path) -> None:
     with tracker_alone(tmp_path) as tracker, Client(tracker.port) as subscriber:
         subscriber.ask("track_sub")
-        began = time.monotonic()
         assert tracker.stop() == 0
-        assert time.monotonic() - began < 5
         subscriber.until_closed()
 
 

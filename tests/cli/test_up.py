@@ -25,7 +25,7 @@ from tests.pipeline.java import needs_java
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
-START_S, TABLES_S, STOP_S = 20, 150, 60
+START_S, TABLES_S, STOP_S = 60, 300, 60
 # Small, and quick to start.
 SPARK = {
     "RACEWAY_PIPELINE__MEMORY": "1g", "RACEWAY_PIPELINE__MASTER": "local[2]"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ expect.set_options(timeout=SLOW_MS)
 
 # Screens on which everything is tried: width and colours.
 LOOKS = ((1440, "light"), (390, "dark"))
+EVERY_LOOK = (*LOOKS, (1440, "dark"), (390, "light"))
 
 
 def barriers(page: Page) -> list[str]:
@@ -32,6 +33,18 @@ def barriers(page: Page) -> list[str]:
     page.evaluate(axe())
     result = page.evaluate("axe.run({rules: {'label-content-name-mismatch': {enabled: true}}})")
     return [f"{each['id']} {node['html'][:120]}" for each in result["violations"] for node in each["nodes"][:3]]
+
+
+def assert_no_barriers(visitor: Visitor, places: Iterable[str]) -> None:
+    """On each of these pages, when all of it is there; and none is wider than the screen."""
+    found = list[str]()
+    for place in places:
+        page = visitor.go(place)
+        expect(page.locator("main .loading:visible")).to_have_count(0)
+        found += [f"{place or 'overview'}: {each}" for each in barriers(page)]
+        if not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+            found.append(f"{place or 'overview'} is too wide")
+    assert found == []
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from deltalake import write_deltalake
 
 from raceway.client import DanubeClient, DanubeConsumer, MbClient, SenecaClient, SenecaService, ZbusClient, connect
 from raceway.errors import RacewayError, RemoteError
@@ -76,12 +76,12 @@ class Airport:
     def start(self) -> None:
         self._prepare()
         self._thread.start()
-        wait_until(lambda: self.turns >= FIRST_TURNS or self.failure, 30, "the first rounds of traffic")
+        wait_until(lambda: self.turns >= FIRST_TURNS or self.failure, 120, "the first rounds of traffic")
         assert self.failure is None, self.failure
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join(20)
+        self._thread.join(60)
 
     def ask(self, path: str) -> Any:
         status, body = self.server.http(path)
@@ -134,16 +134,14 @@ class Airport:
             "latency_p99_us": [12000.0, 21000.0, None],
         }  # fmt: skip
         self._write_table("gold", "service_graph", calls)
-        progress = {"pid": 2**22 + 1, "state": "running", "format": "parquet", "position": 80, "first_position": 0,
+        progress = {"pid": 2**22 + 1, "state": "running", "position": 80, "first_position": 0,
                     "committed": 99, "lag": 20, "batches": 2, "rows": 80, "updated_us": 1_700_000_000_000_000,
                     "last_batch": {"number": 2, "first": 40, "last": 79, "rows": 40, "seconds": 0.8},
                     "tables": {"gold.topic_stats": {"rows": 2, "parts": 1}}}  # fmt: skip
         (self.server.data / "pipeline" / "progress.json").write_text(json.dumps(progress))
 
     def _write_table(self, schema: str, name: str, columns: dict[str, list[Any]]) -> None:
-        part = self.server.data / "pipeline" / "tables" / schema / name / "bucket=20261115T1200"
-        part.mkdir(parents=True)
-        pq.write_table(pa.table(columns), part / "data.parquet")
+        write_deltalake(self.server.data / "pipeline" / "tables" / schema / name, pa.table(columns))
 
     # ---- the traffic -------------------------------------------------------------------------------------------------
 
@@ -155,7 +153,7 @@ class Airport:
 
     def _do(self, work: Coroutine[Any, Any, object]) -> None:
         """In the thread of the traffic."""
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _play(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 def call(server: Server, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
     """Names of headers have underscores for dashes."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=60)
     try:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, sent)

@@ -17,11 +17,15 @@ from raceway import config
 from raceway.errors import RacewayError
 from raceway.journal.contract import Journal
 from raceway.journal.files import Files
+from raceway.journal.identity import new_identity
+from raceway.journal.kafka.journal import KafkaJournal
+from raceway.journal.kafka.records import Claimant
 from raceway.journal.local import LocalJournal
 from raceway.journal.memory import MemoryJournal
 from raceway.journal.write.mark import write_trimmed
 from raceway.journal.write.retention import remove_segment
 from raceway.model.envelope import MB, PUBLISH, Batch
+from tests.rigs.lane import MemoryLane, SharedLog
 
 DEADLINE_S = 60
 START_US = 1_700_000_000_000_000
@@ -64,8 +68,18 @@ class Rig:
     """Opens, commits, closes, crashes and reopens a journal in one folder."""
 
     def __init__(
-        self, folder: Path, files: Files | None = None, storage: config.StorageSettings | None = None, **settings: Any
+        self,
+        folder: Path,
+        files: Files | None = None,
+        storage: config.StorageSettings | None = None,
+        log: SharedLog | None = None,
+        node: str = "one",
+        cluster: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
+        # Of a journal on a lane, `durability="kafka"`: its log, which several rigs may share.
+        self.log, self.node, self.cluster = log or SharedLog(), node, cluster or {}
+        self.identity = new_identity(b"marker-1", "source-1")
         self.folder, self.storage = folder, storage
         self.files = files
         self.settings = settings
@@ -78,7 +92,20 @@ class Rig:
         settings = config.JournalSettings(folder=str(self.folder), **self.settings)
         if settings.durability == "memory":
             return MemoryJournal(settings, self._calls.put, self.clock)
+        if self.settings.get("durability") == "kafka":
+            return self._open_lane(settings)
         return LocalJournal(settings, self._calls.put, self.clock, self.files, storage=self.storage)
+
+    def _open_lane(self, settings: config.JournalSettings) -> Journal:
+        self.lane = MemoryLane(self.log)
+        claimant = Claimant(node=self.node, incarnation=f"{self.node}-{len(self.log.records)}")
+        cluster = config.ClusterSettings(**self.cluster)
+        return KafkaJournal(settings, cluster, self.lane, self.identity, claimant, self._calls.put, self.clock)
+
+    @property
+    def kafka(self) -> KafkaJournal:
+        assert isinstance(self.journal, KafkaJournal)
+        return self.journal
 
     @property
     def local(self) -> LocalJournal:

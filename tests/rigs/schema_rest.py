@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 def call(server: Server, method: str, path: str, document: Any = None, **headers: str) -> Answer:
     """`document` may be bytes: then they are sent as they are."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=60)
     body = document if isinstance(document, bytes) or document is None else json.dumps(document).encode()
     try:
         connection.request(method, path, body, headers)

@@ -216,9 +216,16 @@ def test_a_drain_waits_until_everything_is_committed_and_acknowledged() -> None:
         drain = Drain(bus)
         assert_error(peer.publish("a"), "SERVICE_UNAVAILABLE", "The bus is stopping")
         assert drain.is_alive()
-        bus.call(lambda: held(bus.journal._in_flight))  # type: ignore[arg-type]
+        bus.call(lambda: held(bus.journal._in_flight[0]))
         assert peer.reply(ID).payload == SUCCESS
         assert drain.ended() < 5
+
+
+def test_closing_frees_the_ports_without_a_drain() -> None:
+    with hosted() as bus:
+        bus.call(bus.doors.close)
+        with pytest.raises(ConnectionRefusedError), join(bus):
+            pass
 
 
 def test_closing_writes_what_was_said_and_ends_every_connection() -> None:

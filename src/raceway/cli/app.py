@@ -11,6 +11,7 @@ from raceway import __version__
 from raceway.cli import bus, options, output, words
 from raceway.cli.archive import archive, restore
 from raceway.cli.bench import bench
+from raceway.cli.cluster import cluster_app
 from raceway.cli.completion import answer_shells, completion
 from raceway.cli.configuration import show_config
 from raceway.cli.contexts import context_app
@@ -59,7 +60,7 @@ for command in (archive, restore):
 NAMES = {show_config: "config", generate_load: "load"}
 # What help lists together, under its heading.
 PANELS: dict[str, list[Any]] = {
-    "Run a bus": [up, serve, demo],
+    "Run a bus": [up, serve, cluster_app, demo],
     "Messages": [pub, sub, request, topics, trace],
     "Look after a bus": [topic_app, subscription_app, peer_app, schema_app, rejected_app, lag, replay, generate_load],
     "Stored messages": [journal_app, pipeline_app, mirror],

@@ -76,7 +76,7 @@ class ClientOptions(options.OverWire):
 
 
 class TimedClient(ClientOptions, options.TimedWire):
-    """The same with `--timeout`, for commands that end with an answer."""
+    """Options of a client with `--timeout`, for commands that end with an answer."""
 
 
 @contextlib.contextmanager

@@ -104,6 +104,8 @@ def examine(
     yield from _folder(folder, settings.config.journal)
     yield from _bus(folder, running, token, wait_s)
     yield from _journal(folder)
+    yield from _archive(folder, settings.config, wait_s)
+    yield from _cluster(settings.config.cluster, wait_s)
     yield from _wanted_ports(settings.config.listen) if running is None else _open_ports(running)
     yield from _certificate(settings.config.listen)
 
@@ -203,7 +205,8 @@ def _journal(folder: Path) -> Iterator[Finding]:
     except RacewayError as error:
         yield Finding("bad", "journal", str(error))
         return
-    text = f"{found.rows:,} rows of {found.topic_count:,} topics in {len(found.segments)} segments"
+    rows, topics = output.counted(found.rows, "row"), output.counted(found.topic_count, "topic")
+    text = f"{rows} of {topics} in {output.counted(len(found.segments), 'segment')}"
     yield Finding("ok", "journal", f"{text}, {output.size(found.bytes)}; `raceway journal verify` reads it all")
     moved = found.snapshots[0].sections.get("moved_cursors", 0) if found.snapshots else 0
     if moved:
@@ -217,6 +220,56 @@ def _journal(folder: Path) -> Iterator[Finding]:
             f" rows {damage.first} to {damage.last}" if damage.first >= 0 else ""
         )
         yield Finding("bad" if lost else "warning", "journal", f"{where}, {damage.reason}" if damage.reason else where)
+
+
+def _archive(folder: Path, settings: config.Config, wait_s: float) -> Iterator[Finding]:
+    """Check whether the archive of the journal can be reached, and what waits for it."""
+    from raceway.journal.archive.ledger import Ledger, maybe_location
+    from raceway.journal.archive.store import Store
+
+    try:
+        location = maybe_location(folder)
+    except RacewayError as error:
+        yield Finding("bad", "archive", str(error))
+        return
+    url = settings.journal.archive or (location.url if location else "")
+    if not url:
+        return
+    ledger = Ledger(folder)
+    waiting = [path for path in folder.glob("segment-*.parquet") if not ledger.holds(path)]
+    size = output.size(sum(path.stat().st_size for path in waiting))
+    text = f"{len(ledger.paths()):,} segments, {len(waiting):,} sealed ones ({size}) wait for it"
+    try:
+        store = Store(url, settings.storage, wait_s)
+        store.sizes()
+    except RacewayError as error:
+        yield Finding("bad", "archive", f"{error}; {text}, and retention keeps them here")
+        return
+    if not settings.journal.archive:
+        advice = f"rows are in {store.url}, but journal.archive is not set: nothing more is copied there"
+        yield Finding("warning", "archive", advice)
+    yield Finding("ok", "archive", f"{store.url}: {text}")
+
+
+def _cluster(settings: config.ClusterSettings, wait_s: float) -> Iterator[Finding]:
+    """Check the Kafka topics of the cluster, and who owns it."""
+    if not settings.url:
+        return
+    try:
+        from raceway.cluster.place import ClusterPlace
+        from raceway.cluster.status import cluster_status
+
+        found = cluster_status(ClusterPlace(settings, wait_s))
+    except RacewayError as error:
+        yield Finding("bad", "cluster", str(error))
+        return
+    yield from (Finding(topic.verdict, f"topic {topic.topic}", topic.text) for topic in found.topics)
+    for lane in found.lanes:
+        nodes = output.counted(found.nodes, "node")
+        text = f"{lane.node} ({lane.address}) owns it since epoch {lane.epoch}" if lane.node else "nobody owns it"
+        alone = "; with one node nobody takes over: start another" if found.nodes == 1 else ""
+        verdict: Verdict = "warning" if alone or not lane.node else "ok"
+        yield Finding(verdict, "cluster", f"{found.name}: {text}, {nodes}{alone}")
 
 
 def _wanted_ports(listen: config.Listen) -> Iterator[Finding]:

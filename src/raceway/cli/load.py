@@ -61,7 +61,7 @@ class Histogram:
 
 
 class LoadPlan(NamedTuple):
-    """What is sent: so many `messages` or for `seconds`, at most `rate` a second (None: as fast as possible)."""
+    """Load to be sent: `messages` of them or for `seconds`, at most `rate` a second (None: as fast as possible)."""
 
     topics: list[str]
     payload: bytes
@@ -71,7 +71,7 @@ class LoadPlan(NamedTuple):
 
 
 class Generator:
-    """One run: workers send messages of the plan until there are no more."""
+    """Run of a plan: workers send messages of the plan until there are no more."""
 
     def __init__(self, plan: LoadPlan, bar: Any) -> None:
         self._plan, self._bar = plan, bar
@@ -166,8 +166,9 @@ def _document(generator: Generator, plan: LoadPlan) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
+    stored = f"{output.counted(found['messages'], 'message')} on {output.counted(found['topics'], 'topic')}"
     facts = [
-        ("stored", f"{found['messages']:,} messages on {found['topics']:,} topics in {found['seconds']:.2f} s"),
+        ("stored", f"{stored} in {found['seconds']:.2f} s"),
         ("rate", f"{found['rate']:,.0f} a second, {found['bytes'] / found['seconds'] / 1e6:,.2f} MB/s"),
         *((f"latency {name}", f"{value:,.3f} ms") for name, value in found["latency_ms"].items()),
     ]

@@ -11,7 +11,7 @@ from raceway.cli import bus, options, output
 from raceway.errors import MirrorError
 
 if TYPE_CHECKING:
-    from raceway.mirror.cluster import KafkaCluster
+    from raceway.kafka.brokers import KafkaCluster
     from raceway.mirror.incoming import IncomingPlan
     from raceway.mirror.outgoing import OutgoingPlan
 
@@ -68,7 +68,7 @@ def mirror(
         _refuse({"--kafka-topic": single, "--create": create, "--accept-loss": accept_loss}, "--from")
         if not name:
             output.misuse("--from needs --name NAME: it names the consumer group, another one for each bus")
-    from raceway.mirror.cluster import KafkaCluster, read_properties
+    from raceway.kafka.brokers import KafkaCluster, read_properties
 
     properties = read_properties(kafka_config) if kafka_config else {}
     cluster = KafkaCluster(to or source, properties, cli.timeout or KAFKA_S)
@@ -120,7 +120,7 @@ def _mirror_out(cli: options.OverConsole, cluster: KafkaCluster, name: str, plan
     finally:
         reader.close()
     found = {"messages": work.messages, "position": work.position}
-    cli.tell(found, f"mirrored {_counted(work.messages)}, up to position {work.position}")
+    cli.tell(found, f"mirrored {output.counted(work.messages, 'message')}, up to position {work.position}")
 
 
 async def _mirror_in(cli: options.OverConsole, cluster: KafkaCluster, plan: IncomingPlan) -> None:
@@ -133,14 +133,13 @@ async def _mirror_in(cli: options.OverConsole, cluster: KafkaCluster, plan: Inco
             asyncio.get_running_loop().add_signal_handler(number, work.stopping.set)
         await work.run(lambda: _say_ready(cli, f"bringing records in from {cluster.url}"))
     refused = f"; {work.refused:,} refused" if work.refused else ""
-    cli.tell({"messages": work.messages, "refused": work.refused}, f"brought in {_counted(work.messages)}{refused}")
+    cli.tell(
+        {"messages": work.messages, "refused": work.refused},
+        f"brought in {output.counted(work.messages, 'message')}{refused}",
+    )
 
 
 def _say_ready(cli: options.OverConsole, text: str) -> None:
     if not cli.as_json:
         print("ready", flush=True)
     cli.note(text)
-
-
-def _counted(messages: int) -> str:
-    return f"{messages:,} message{'s' if messages != 1 else ''}"

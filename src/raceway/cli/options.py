@@ -188,7 +188,7 @@ class OverWire(OverBus):
 
 
 class TimedWire(OverWire):
-    """The same with `--timeout`, for commands that end with an answer."""
+    """Options of a command over a wire with `--timeout`, for commands that end with an answer."""
 
     timeout: Timeout = None
 

@@ -79,6 +79,11 @@ def moment(time_us: int, detail: str = "seconds") -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail).removesuffix("+00:00") + "Z"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number with what it counts: `1 message`, `2 messages`."""
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
+
+
 def size(amount: int) -> str:
     """Format a number of bytes in the largest unit in which it is at least 1."""
     number, units = float(amount), ["bytes", "KiB", "MiB", "GiB", "TiB"]

@@ -1,7 +1,7 @@
 """`raceway pipeline …`: compute tables from the journal, once or continuously, and query them with SQL.
 
-Spark takes seconds to start, so only the commands that need it do: run, import, and everything on Delta tables. The
-others read files.
+Spark takes seconds to start, so only the commands that need it do: run, import, and what writes files. The others read
+the tables' logs and files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from raceway.cli import bus, options, output
-from raceway.cli.output import fail, note, print_json, print_table
+from raceway.cli.output import fail, misuse, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
 from raceway.journal.lock import FolderLock
@@ -28,12 +28,12 @@ from raceway.pipeline.progress import is_running, maybe_read
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
+    from raceway.pipeline.lake import Lake
     from raceway.pipeline.verify import TableCheck
 
 # Default number of rows of a result; --limit changes it.
 QUERY_ROWS = 50
 STATUS_S = 1.0
-CHECKPOINT, NOTES = "checkpoint", "notes"
 
 pipeline_app = options.Commands(
     "pipeline", "Compute tables from the journal or captured traffic with Spark, and query them."
@@ -76,7 +76,7 @@ def run(
             wanted = () if bronze_only else registry.DERIVED
             job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told)
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: job.stopping.set())
+                signal.signal(number, lambda *_: job.stop())
             final = job.run()
     finally:
         lake.spark.stop()
@@ -195,7 +195,7 @@ def _print_progress(progress: PipelineProgress) -> None:
         facts.append(("error", progress.error))
     print_table("", ["", "pipeline"], facts)
     rows = [(name, table.rows, table.parts) for name, table in progress.tables.items()]
-    print_table("Tables", ["table", ">rows", ">parts"], rows)
+    print_table("Tables", ["table", ">rows", ">files"], rows)
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
@@ -216,12 +216,12 @@ def verify(
     bus.open_journal(chosen.folders.data).close()
     check_tables(chosen)
     from raceway.pipeline import verify as verification
-    from raceway.pipeline.query import open_tables
+    from raceway.pipeline.query import Tables
 
     lake = chosen.lake() if full else chosen.files()
     with output.progress("positions", verification.journal_total(lake)) as bar:
         verdict = verification.verify(
-            lake, open_tables(lake), full=full, advance=lambda count: bar.advance(bar.task_ids[0], count)
+            lake, Tables(lake), full=full, advance=lambda count: bar.advance(bar.task_ids[0], count)
         )
     if not cli.prints_json(msgspec.to_builtins(verdict) | {"good": verdict.is_good}):
         _print_verdict(verdict)
@@ -236,6 +236,7 @@ def _print_verdict(verdict: TableCheck) -> None:
         ("rows of the journal", found.rows),
         ("of these in bronze.messages", found.in_bronze),
         ("control rows (not in the tables)", found.control),
+        ("rows whose content was deleted", found.deleted),
         ("older rows, deleted from the journal", found.older),
         ("rows of imported captures", found.imported),
         ("missing", _with_examples(found.missing, found.first_missing)),
@@ -259,25 +260,143 @@ def _with_examples(count: int, first: list[int]) -> str:
     return f"{count:,}" + (f" ({', '.join(map(str, first))}{more})" if first else "")
 
 
-# ---- compact, query, reset ------------------------------------------------------------------------------------------
+# ---- life of tables -------------------------------------------------------------------------------------------------
+
+
+@pipeline_app.command("tables")
+def list_tables(cli: OnTables) -> None:
+    """List the tables: rows, bytes, files, version and newest time of each, and what it holds."""
+    chosen = cli.choose()
+    from raceway.pipeline.keeping import TableFacts, table_facts
+
+    check_tables(chosen)
+    columns = {"table": "name", ">rows": "rows", ">bytes": "bytes", ">files": "files", ">version": "version"}
+    facts: list[TableFacts] = table_facts(chosen.files())
+    cli.show(facts, columns | {"newest": "newest", "": "comment"}, lines=True)
 
 
 @pipeline_app.command()
 def compact(
-    cli: OnTables,
-    rows: Annotated[int, "--rows", "Merge adjacent parts up to this many rows.", {"min": 1}] = 1_000_000,
+    cli: WithSpark,
+    megabytes: Annotated[int, "--megabytes", "Merge files of one day up to this size.", {"min": 1}] = 32,
 ) -> None:
     """Merge the small files that live batches leave. Not while a pipeline uses the folder."""
-    chosen = cli.choose()
-    from raceway.pipeline import compaction
+    from raceway.config import MIB
 
-    # Files of Delta tables are written by Spark only.
-    lake = chosen.lake() if chosen.settings.format == "delta" else chosen.files()
+    with _changing_tables(cli.choose()) as lake:
+        from raceway.pipeline import keeping
+
+        done = keeping.compact(lake, full_bytes=megabytes * MIB)
+    cli.show(done, {"table": "table", ">files before": "old", ">files now": "new", ">rows moved": "rows"})
+
+
+@pipeline_app.command()
+def vacuum(
+    cli: OnTables,
+    hours: Annotated[int, "--hours", "Keep files that a version of the last so many hours has.", {"min": 0}] = 24,
+    dry_run: Annotated[bool, "--dry-run", "Only count the files."] = False,
+) -> None:
+    """Delete files that the tables no longer need. Versions that had them cannot be asked for any more."""
+    chosen = cli.choose()
+    from raceway.pipeline import keeping
+
     check_tables(chosen)
     with FolderLock(chosen.folders.root):
-        compaction.finish(lake)
-        done = compaction.compact(lake, rows)
-    cli.show(done, {"table": "table", ">parts before": "old", ">parts now": "new", ">rows moved": "rows"})
+        done = keeping.vacuum(chosen.files(), hours, dry_run=dry_run)
+    cli.show(done, {"table": "table", ">files deleted": "files"})
+
+
+@pipeline_app.command()
+def retain(
+    cli: OnTables,
+    days: Annotated[int, "--days", "Days that are kept, with today.", {"min": 1}],
+    table: Annotated[list[str] | None, "--table NAME", "Only this table. May be repeated."] = None,
+) -> None:
+    """Remove rows of older days (UTC) from all tables. Earlier versions still have them until `vacuum`."""
+    chosen = cli.choose()
+    from raceway.pipeline import keeping
+
+    check_tables(chosen)
+    with FolderLock(chosen.folders.root):
+        done = keeping.retain(chosen.files(), days, table or ())
+    cli.show(done, {"table": "table", ">files removed": "files", ">rows removed": "rows"})
+
+
+@pipeline_app.command()
+def delete(
+    cli: WithSpark,
+    where: Annotated[
+        str | None, "--where CONDITION", "SQL over columns of bronze.messages and silver.messages: messages to delete."
+    ] = None,
+    dry_run: Annotated[bool, "--dry-run", "Only count the messages, by topic."] = False,
+    yes: options.Yes = False,
+) -> None:
+    """Delete messages from the tables, the journal and its archive, so that nothing has their content any more.
+
+    The bus must be stopped. Copies are deleted, too: dead letters, refused messages, repeats. Earlier versions of the
+    tables cannot be asked for afterwards. An interrupted deletion is completed by the next `raceway pipeline delete`.
+    """
+    chosen = cli.choose()
+    is_waiting = chosen.folders.deleting.exists()
+    if where is None and not is_waiting:
+        misuse("--where is missing: it says which messages to delete")
+    with FolderLock(chosen.folders.data), _changing_tables(chosen, is_deleting=True) as lake:
+        from raceway.pipeline import forgetting
+
+        if is_waiting and not dry_run:
+            done = forgetting.complete(lake, chosen.config)
+            cli.note(f"an interrupted deletion is completed: {done.messages:,} messages")
+        if where is None:
+            return
+        keys = forgetting.select(lake, where)
+        if dry_run:
+            cli.show(forgetting.by_topic(keys), {"topic": "topic", ">messages": "messages"})
+            return
+        found = forgetting.collected(keys)
+        done = forgetting.Deleted(0, 0, 0)
+        if found.num_rows:
+            output.confirm(f"Delete the content of {found.num_rows:,} messages for good?", yes=yes)
+            forgetting.begin(lake, found)
+            done = forgetting.complete(lake, chosen.config)
+    cli.tell(
+        done._asdict(),
+        f"{done.messages:,} messages deleted from the tables, {done.blanked:,} of them blanked in the journal"
+        + (f", {done.archived_segments:,} segments of the archive written anew" if done.archived_segments else ""),
+    )
+
+
+@pipeline_app.command()
+def migrate(cli: WithSpark) -> None:
+    """Bring tables of a former version over, as the next run would do first."""
+    with _changing_tables(cli.choose(), as_they_are=True) as lake:
+        from raceway.pipeline import migrating
+
+        if not migrating.is_former(lake):
+            cli.tell({"rows": 0}, "the tables are of this version")
+            return
+        rows = migrating.migrate(lake)
+    cli.tell({"rows": rows}, f"{rows:,} rows brought over; `raceway pipeline run --once` computes the other tables")
+
+
+@contextmanager
+def _changing_tables(chosen: Chosen, *, as_they_are: bool = False, is_deleting: bool = False) -> Iterator[Lake]:
+    """Open the tables with Spark, and hold their lock during the context."""
+    check_tables(chosen)
+    with FolderLock(chosen.folders.root):
+        if not is_deleting:
+            chosen.folders.check_deleted()
+        lake = chosen.lake()
+        try:
+            if not as_they_are:
+                from raceway.pipeline.migrating import check_version
+
+                check_version(lake)
+            yield lake
+        finally:
+            lake.spark.stop()
+
+
+# ---- query, reset ---------------------------------------------------------------------------------------------------
 
 
 @pipeline_app.command()
@@ -285,17 +404,15 @@ def query(
     cli: OnTables,
     sql: Annotated[str, "SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1"],
     limit: Annotated[int, "--limit", "Maximum number of rows; 0 shows all.", {"min": 0}] = QUERY_ROWS,
-    at: Annotated[
-        str | None, "--at WHEN", "Tables in the format delta as they were: a version, or a time (UTC)."
-    ] = None,
+    at: Annotated[str | None, "--at WHEN", "Tables as they were: a version, or a time (UTC)."] = None,
 ) -> None:
     """Query the tables with SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
     chosen = cli.choose()
-    from raceway.pipeline.query import open_tables
+    from raceway.pipeline.query import Tables
     from raceway.pipeline.snapshot import parse_at
 
     check_tables(chosen)
-    result = open_tables(chosen.files(), parse_at(at) if at else None).select(sql)
+    result = Tables(chosen.files(), parse_at(at) if at else None).select(sql)
     shown = result.slice(0, limit) if limit and not cli.as_json else result
     columns = {
         (">" if str(field.type).startswith(("int", "uint", "double", "decimal")) else "<") + field.name: partial(
@@ -316,26 +433,14 @@ def _cell(row: dict[str, Any], name: str) -> Any:
 @pipeline_app.command()
 def reset(
     cli: OnTables,
-    table: Annotated[str, "Table, `checkpoint` or `notes`."],
+    table: Annotated[str, "Name of the table."],
     force: Annotated[bool, "--force", "Reset even if rows are lost that the journal no longer has."] = False,
 ) -> None:
-    """Delete a table, so that the next run recomputes it.
-
-    `checkpoint` deletes only Spark's checkpoint; the next run continues from the end of the tables. `notes` deletes
-    unreadable notes about parts, and the tables that depend on them.
-    """
+    """Delete a table, and those computed from it, so that the next run recomputes them."""
     chosen = cli.choose()
-    from raceway.pipeline import resetting
-    from raceway.pipeline.notes import remove_damaged
+    from raceway.pipeline import keeping
 
     check_tables(chosen)
     with FolderLock(chosen.folders.root):
-        if table == CHECKPOINT:
-            resetting.reset_checkpoint(chosen.folders)
-        elif table == NOTES:
-            damaged = remove_damaged(chosen.folders.notes)
-            anew = resetting.reset_notes(chosen.files(), damaged)
-            note(f"{len(damaged)} damaged notes removed; tables to recompute: {', '.join(anew) or 'none'}")
-        else:
-            resetting.reset_table(chosen.files(), table, force=force)
+        keeping.reset_table(chosen.files(), table, force=force)
     cli.tell({"reset": table}, f"{table} is reset; `raceway pipeline run --once` recomputes it")

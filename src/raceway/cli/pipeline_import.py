@@ -12,7 +12,6 @@ import click
 from raceway.cli.output import note, progress
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables
 from raceway.journal.lock import FolderLock
-from raceway.pipeline.opening import keep_format
 from raceway.wires import WIRES
 
 if TYPE_CHECKING:
@@ -26,7 +25,9 @@ READABLE = click.Choice([wire.name for wire in WIRES if wire.capture])
 def import_captures(
     cli: WithSpark,
     paths: Annotated[
-        list[Path], "Files of captured traffic, folders, or glob patterns with `*` and `**`.", {"metavar": "PATH…"}
+        list[str],
+        "Files of captured traffic, folders, glob patterns with `*` and `**`, or URLs; .gz and .zst are unpacked.",
+        {"metavar": "PATH…"},
     ],
     wire: Annotated[str, "--wire", "Wire of the captured traffic.", {"click_type": READABLE}],
 ) -> None:
@@ -36,14 +37,16 @@ def import_captures(
     """
     chosen = cli.choose()
     from raceway.pipeline.imports.importing import import_file
-    from raceway.wires.captures.capture import capture_files
+    from raceway.pipeline.imports.sources import capture_sources, plain_file
 
-    files = capture_files(paths)
+    storage = chosen.config.storage
+    files = capture_sources(paths, storage)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
     with _changing(chosen) as lake, progress("files", len(files)) as bar:
         done = []
-        for file in files:
-            done.append(import_file(lake, wire, file, chosen.config))
+        for source in files:
+            with plain_file(source, chosen.folders.staging, storage) as file:
+                done.append(import_file(lake, wire, file, chosen.config, source))
             bar.advance(bar.task_ids[0])
     for each in done:
         if each.wire != wire:
@@ -65,6 +68,8 @@ def captures(cli: OnTables) -> None:
 
 def _near(capture: Imported | KnownCapture) -> str:
     """The path of a capture as the user would write it: relative to the working directory if it lies there."""
+    if "://" in capture.path:
+        return capture.path
     path, here = Path(capture.path), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -93,15 +98,17 @@ def unimport(
 @contextmanager
 def _changing(chosen: Chosen) -> Iterator[Lake]:
     """Hold the lock of the tables during the context; update the derived tables at its end."""
-    from raceway.pipeline import compaction
-    from raceway.pipeline.recompute import refresh
+    from raceway.pipeline.migrating import check_version
+    from raceway.pipeline.refreshing import refresh
 
     with FolderLock(chosen.folders.root):
+        chosen.folders.check_deleted()
         lake = chosen.lake()
         try:
-            keep_format(chosen.folders, chosen.settings.format)
-            compaction.finish(lake)
-            lake.sweep()
+            lake.mend()
+            lake.folders.sweep()
+            check_version(lake)
+            lake.evolve()
             yield lake
             note("updating the tables")
             refresh(lake)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import msgspec
-
 from raceway import config, wires
 from raceway.cli import options
 from raceway.cli.output import fail, misuse
-from raceway.pipeline.folders import Folders, maybe_kept_format
+from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files, open_lake
 from raceway.pipeline.spark import check_installed
 
@@ -35,10 +33,11 @@ class Chosen(NamedTuple):
 
 
 class OnTables(options.WithSettings):
-    """Where the tables are, and their format."""
+    """Where the tables are."""
 
-    form: Annotated[str | None, "--format FORMAT", "Format of the tables: parquet or delta."] = None
-    tables: Annotated[str | None, "--tables PATH", "Location of the tables. Default: in the data folder."] = None
+    tables: Annotated[
+        str | None, "--tables PLACE", "Location of the tables, a folder or a URL. Default: in the data folder."
+    ] = None
     conf: Annotated[
         list[str] | None, "--conf KEY=VALUE", "Spark property, for example spark.executor.memory=4g. May be repeated."
     ] = None
@@ -49,8 +48,7 @@ class OnTables(options.WithSettings):
         Raises PipelineError without the extra `spark`, before a command imports any of it.
         """
         check_installed()
-        flags |= {"format": self.form, "tables": self.tables}
-        return choose(self, _pairs(self.conf or []), **flags)
+        return choose(self, _pairs(self.conf or []), tables=self.tables, **flags)
 
 
 class WithSpark(OnTables):
@@ -64,16 +62,13 @@ class WithSpark(OnTables):
 
 
 def choose(cli: options.WithSettings, extra: dict[str, str] | None = None, **flags: object) -> Chosen:
-    """Merge options over settings; existing tables keep their format. Raises ConfigError."""
+    """Merge options over settings. Raises ConfigError."""
     of_pipeline = {f"pipeline.{name}": value for name, value in flags.items()}
     loaded = config.load(
         cli.config_file, flags={"journal.folder": cli.data and str(cli.data), **of_pipeline}, sections=wires.sections()
     )
     settings = loaded.config.pipeline
     folders = Folders(loaded.config.journal.folder, settings.tables or None)
-    kept = maybe_kept_format(folders)
-    if kept is not None and loaded.origins["pipeline.format"] == "default":
-        settings = msgspec.structs.replace(settings, format=kept)
     return Chosen(folders, settings, extra or {}, loaded.config)
 
 

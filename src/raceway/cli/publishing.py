@@ -83,7 +83,7 @@ def pub(
             return await _publish(client, topic, pace, keywords)
 
     routed = cli.run(address, send())
-    what = f"{_counted(sent)} on {topic} in {time.monotonic() - began:.2f} s"
+    what = f"{output.counted(sent, 'message')} on {topic} in {time.monotonic() - began:.2f} s"
     text = f"stored {what}" if confirm else f"sent {what}, not acknowledged"
     cli.tell(told | {"acknowledged": confirm, "subscribers": routed}, text)
 
@@ -93,10 +93,6 @@ def _header(text: str) -> tuple[str, str]:
     if not (found and name):
         output.misuse(f"--header {text}: use NAME=VALUE")
     return name, value
-
-
-def _counted(messages: int) -> str:
-    return f"{messages:,} message{'s' if messages != 1 else ''}"
 
 
 class _Stored:
@@ -123,11 +119,12 @@ class _Stored:
 
     def text(self, sent: int, topic: str, took_s: float) -> str:
         if len(self._topics) != 1 or self._count < sent:  # partitions, or repeats that were recognized
-            return f"stored {_counted(sent)} on {topic} in {took_s:.2f} s"
+            return f"stored {output.counted(sent, 'message')} on {topic} in {took_s:.2f} s"
         place = f"of {min(self._topics)}"
         if sent == 1:
             return f"stored at offset {self._first} {place}"
-        return f"stored {_counted(sent)} at offsets {self._first} to {self._last} {place} in {took_s:.2f} s"
+        offsets = f"offsets {self._first} to {self._last} {place}"
+        return f"stored {output.counted(sent, 'message')} at {offsets} in {took_s:.2f} s"
 
 
 class _Pace:

@@ -63,14 +63,26 @@ def serve(
         "--durability",
         "When a message counts as stored: after fdatasync, after write, or at once (kept in memory only).",
     ] = None,
+    cluster: Annotated[
+        str | None, "--cluster URL", "Keep the journal on Kafka, in the cluster kafka://HOST:PORT,…/NAME."
+    ] = None,
+    advertise: Annotated[
+        str | None, "--advertise HOST", "With --cluster: the name under which others reach this node."
+    ] = None,
+    kafka_config: Annotated[
+        Path | None, "--kafka-config FILE", "With --cluster: properties of Kafka's client, one name=value a line."
+    ] = None,
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
 
     Prints `ready` on standard output when it accepts connections on all ports, and on a terminal the URL of the console
     and what to try next; logs go to standard error. A stop refuses new work, finishes open requests and ends with
-    status 0.
+    status 0. With --cluster one node of a cluster serves; the others wait, answer 503 on `/readyz`, and take over.
     """
-    settings = bus.load({"journal.durability": durability})
+    settings = bus.load({
+        "journal.durability": durability, "cluster.url": cluster, "cluster.advertise": advertise,
+        "cluster.kafka_config": kafka_config and str(kafka_config),
+    })  # fmt: skip
     run(settings, beside=partial(_welcomed, f" --data {bus.data}" if bus.data else ""))
 
 

@@ -116,8 +116,8 @@ def tree_of(trace: Trace) -> Tree:
     from rich.tree import Tree
 
     total_ms = (trace.end_us - trace.begin_us) / 1000
-    count = "1 message" if trace.messages == 1 else f"{trace.messages} messages"
-    head = f"{trace.correlation_id}  {count} over {', '.join(trace.wires)} in {total_ms:,.1f} ms"
+    messages, wires = output.counted(trace.messages, "message"), ", ".join(trace.wires)
+    head = f"{trace.correlation_id}  {messages} over {wires} in {total_ms:,.1f} ms"
     tree = Tree(Text(printable(head), style="bold"))
     derived = " (derived from the correlation id)" if trace.trace_id_derived else ""
     tree.add(Text(f"trace id {trace.trace_id}{derived}", style="dim"))

@@ -1,7 +1,7 @@
 """Contract of a journal: the interface between the bus and the engine that stores its rows.
 
-`LocalJournal` (files) and `MemoryJournal` implement `Journal`. Positions are opaque to callers: a row has a `sequence`,
-rows are read in that order, and nothing else may be computed from it.
+`LocalJournal` (files), `MemoryJournal` and `KafkaJournal` implement `Journal`. Positions are opaque to callers: a row
+has a `sequence`, rows are read in that order, and nothing else may be computed from it.
 
 Threads: one *owner* thread (the event loop's) calls everything except `read`, `read_topic`, `bring_back` and `health`,
 which any thread may call. On the owner thread reads of archived rows raise AwayError. The journal calls back (`done`,
@@ -77,11 +77,12 @@ class ArchiveHealth(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Status of the journal. All counters start at 0 when the journal is opened.
 
-    `low_space`: only the disk's reserve is left, so rows are refused while state is still written. `warnings` are
-    sentences for operators: lost rows, a disk that is nearly full.
+    `low_space`: only the disk's reserve is left, so rows are refused while state is still written. `away`: the journal
+    is on Kafka, which does not take rows at present. `lost`: another node owns the journal. `warnings` are sentences
+    for operators: lost rows, a disk that is nearly full.
     """
 
-    status: Literal["ok", "read_only", "low_space", "disk_full", "closed"]
+    status: Literal["ok", "read_only", "low_space", "disk_full", "away", "lost", "closed"]
     reason: str = ""
     warnings: tuple[str, ...] = ()
     durability: str = "sync"

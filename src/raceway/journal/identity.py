@@ -6,13 +6,13 @@ of any segment whose first prefix is good; only the source id is then a new one,
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from raceway.chance import random_bytes
 from raceway.errors import FormatVersionError
 from raceway.journal.files import Files, FileSource, maybe_read_file, write_file
 from raceway.journal.format import MARKER_SIZE, PREFIX_SIZE, VERSION, maybe_parse_prefix
@@ -42,7 +42,11 @@ def new_identity(marker: bytes | None = None, source: str | None = None) -> Iden
     """Return an identity with a random marker and source id where none is given."""
     # From the system's secure generator: a sender that could guess the marker could put a false block prefix
     # into a payload.
-    identity = Identity(VERSION, (marker or secrets.token_bytes(MARKER_SIZE)).hex(), source or str(uuid.uuid4()))
+    identity = Identity(
+        VERSION,
+        (marker or random_bytes(MARKER_SIZE)).hex(),
+        source or str(uuid.UUID(bytes=random_bytes(16), version=4)),
+    )
     return msgspec.structs.replace(identity, crc=identity.sum())
 
 

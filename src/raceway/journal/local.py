@@ -1,14 +1,10 @@
 """Journal on files: the intake on the owner thread, the writer in its own thread, readers through the catalogue.
 
-    owner:   append, flush ──block──> writer: encode, write, sync, mark ──outcome──> owner: done, after_commit, flush
-
-The writer puts outcomes into a queue and has the owner called (`post`). `close` empties the queue itself, because an
-owner that blocks in `close` cannot be called.
+owner:   append, flush ──block──> writer: encode, write, sync, mark ──outcome──> owner: done, after_commit, flush
 """
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -28,10 +24,9 @@ from raceway.journal.read.catalogue import FolderCatalogue
 from raceway.journal.read.reading import JournalReading
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.active import ActiveSegment
-from raceway.journal.write.block import OpenBlock
-from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import Mark
 from raceway.journal.write.staging import check_restored, remove_unfinished
+from raceway.journal.write.threaded import ThreadedIntake
 from raceway.journal.write.upkeep import MOVED, Upkeep
 from raceway.journal.write.watch import Watch
 from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
@@ -40,10 +35,11 @@ if TYPE_CHECKING:
     from raceway.journal.archive.copying import Archiver
 
 
-class LocalJournal(Intake, JournalReading):
+class LocalJournal(ThreadedIntake[Outcome], JournalReading):
     """Rows in the files of one folder. Raises LockedError if another process holds it."""
 
     _catalogue: FolderCatalogue
+    _writer: Writer
 
     def __init__(
         self,
@@ -59,7 +55,6 @@ class LocalJournal(Intake, JournalReading):
         self._archiver: Archiver | None = None
         self._damage = DamageLog(_log_damage)
         self._outcomes: queue.SimpleQueue[Outcome] = self._machine.queue()
-        self._snapshot_due = False
         self._files.make_folder(self._folder)
         # Locked before anything is read: recovery truncates files and must be alone with them.
         self._lock = FolderLock(self._folder, self._files)
@@ -184,13 +179,9 @@ class LocalJournal(Intake, JournalReading):
         if self._status == "closed":
             return
         if self._status in ("ok", "low_space"):
-            self.flush()
-            # The queue is read directly: `post` would need the loop, which is blocked here. `_committed`
-            # flushes what is left.
-            while self._in_flight is not None:
-                self._take(self._outcomes.get())
+            self._settle()
         if self._status in ("ok", "low_space"):
-            self._writer.write_snapshot(self.committed, self.state.encode_snapshot(self.committed, self._source))
+            self._write_snapshot()
         # The child first: it must not put a sealed file in place after the lock is released.
         self._upkeep.stop()
         self._writer.stop()
@@ -201,25 +192,6 @@ class LocalJournal(Intake, JournalReading):
         self._lock.release()
 
     # ---- between owner and writer -----------------------------------------------------------------------------------
-
-    def _hand_over(self, block: OpenBlock) -> None:
-        """Hand a block to the writer, with a snapshot if one is due."""
-        if self._snapshot_due and not self._waiting and not self._open.rows:  # the state is that of the block's end
-            block.snapshot = self.state.encode_snapshot(block.end - 1, self._source)
-            self._snapshot_due = False
-        self._writer.write(block)
-
-    def _deliver(self, outcome: Outcome) -> None:
-        """Pass an outcome from the writer thread to the owner."""
-        self._outcomes.put(outcome)
-        with contextlib.suppress(RuntimeError):  # the owner's loop is closed: `close` takes what is left
-            self._post(self._take_outcomes)
-
-    def _take_outcomes(self) -> None:
-        """Handle all outcomes delivered so far."""
-        # Several outcomes may have been delivered before the first posted call runs.
-        while not self._outcomes.empty():
-            self._take(self._outcomes.get_nowait())
 
     def _take(self, outcome: Outcome) -> None:
         """Handle one outcome on the owner thread."""
@@ -238,13 +210,7 @@ class LocalJournal(Intake, JournalReading):
                 if self._status in ("ok", "low_space"):
                     self._go_on()
             case Rolled():
-                # A snapshot per segment bounds what the next start must replay. It needs a moment in which the
-                # state belongs to a committed position: now, if nothing is pending, or with the next block.
-                self._snapshot_due = True
-                if self._is_idle():
-                    self._snapshot_due = False
-                    snapshot = self.state.encode_snapshot(self.committed, self._source)
-                    self._writer.write_snapshot(self.committed, snapshot)
+                self._take_snapshot()
 
     def _go_on(self) -> None:
         """Accept rows again, unless only the disk's reserve is left."""

@@ -12,6 +12,7 @@ import os
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from raceway.chance import process_id
 from raceway.errors import LockedError
 from raceway.journal.files import Files
 
@@ -38,7 +39,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             raise
         with suppress(OSError):  # a full disk: the lock counts, the process id in it is only informative
             self._files.truncate(self._file, 0)
-            self._files.write(self._file, [b"%d\n" % os.getpid()], 0)
+            self._files.write(self._file, [b"%d\n" % process_id()], 0)
 
     def __exit__(self, *_: object) -> None:
         self.release()

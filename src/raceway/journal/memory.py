@@ -96,7 +96,7 @@ class MemoryJournal(Intake, JournalReading):
         if self._status == "closed":
             return
         # Posted commits may never run once the loop ends, so they are carried out here.
-        while self._in_flight is not None or not self._is_idle():
+        while not self._is_idle():
             self.flush()
             self._commit()
         self._refuse("closed", "the journal is closed")
@@ -107,9 +107,9 @@ class MemoryJournal(Intake, JournalReading):
 
     def _commit(self) -> None:
         """Encode and keep the block in flight, then report its commit."""
-        block = self._in_flight
-        if block is None:  # `close` has committed it already
+        if not self._in_flight:  # `close` has committed it already
             return
+        block = self._in_flight[0]
         try:
             frame = block.encode(_MARKER)
         except Exception as error:  # noqa: BLE001  # a value no column can hold

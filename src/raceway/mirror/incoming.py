@@ -23,7 +23,7 @@ from raceway.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from raceway.mirror.cluster import NO_LEAVE, UNKNOWN_TOPIC, KafkaCluster
+from raceway.kafka.brokers import NO_LEAVE, UNKNOWN_TOPIC, KafkaCluster
 from raceway.mirror.records import IncomingRecord, message_of
 from raceway.model.topics import is_reserved, matches
 
@@ -45,7 +45,7 @@ Told = Callable[[str], None]
 
 
 class IncomingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to bring in, and how.
+    """Plan of a mirror from Kafka.
 
     `name` is part of the name of the consumer group. `prefix` begins the names of topics on the bus. `start`: where a
     new mirror begins, at the first or the next record. `once`: end when all that is there is brought in.

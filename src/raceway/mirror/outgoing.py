@@ -20,7 +20,7 @@ import pyarrow as pa
 from raceway.config import MIB
 from raceway.errors import MirrorError, MissingRowsError, RacewayError, TrimmedError, UnreachableError
 from raceway.journal.read.reader import Reader
-from raceway.mirror.cluster import FENCED, MAX_RECORD_BYTES, TOO_LARGE, KafkaCluster
+from raceway.kafka.brokers import FENCED, MAX_RECORD_BYTES, TOO_LARGE, KafkaCluster
 from raceway.mirror.positions import COMPACTED, TOPIC, TRANSACTION_S, MirrorId, encode_position, maybe_position
 from raceway.mirror.records import CLUSTER, COLUMNS, OutgoingRecord, kafka_topic, record_of
 from raceway.model.topics import matches
@@ -46,7 +46,7 @@ Refused: TypeAlias = "tuple[KafkaError, Message]"
 
 
 class OutgoingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to mirror, and how.
+    """Plan of a mirror to Kafka.
 
     `single` is the Kafka topic for all messages; without it each topic has one, whose name begins with `prefix`.
     `create`: make Kafka topics that do not exist. `start`: where a new mirror begins, at the first or the next message.

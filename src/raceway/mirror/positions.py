@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from raceway.errors import UnreachableError
-from raceway.mirror.cluster import KafkaCluster
+from raceway.kafka.brokers import KafkaCluster
 
 # A name that the bus reserves for itself, so that no topic of a bus is mirrored to it.
 TOPIC = "raceway.mirror-positions"
@@ -22,7 +22,7 @@ TRANSACTION_S = 30
 
 
 class MirrorId(msgspec.Struct, frozen=True):
-    """Which mirror: the journal's source id, and the name that the user gave."""
+    """Identity of a mirror: the journal's source id, and the name that the user gave."""
 
     source: str
     name: str

@@ -44,6 +44,8 @@ def maybe_obstacle(settings: config.Config) -> str | None:
 
     if settings.journal.durability == "memory":
         return "journal.durability is `memory`, and the pipeline reads the journal's files"
+    if settings.cluster.url:
+        return "the journal is on Kafka (cluster.url), and the pipeline reads the journal's files"
     try:
         check_installed()
         check_java()

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from raceway import config, wires
+from raceway.errors import UnavailableError
 from raceway.net.certificates import Certificates
 from raceway.net.connection import Connection
 from raceway.net.sockets import Bind, bind
@@ -113,12 +114,15 @@ class Doors:
         return not (self._bus.is_settled() and all(session.idle() for session in self._sessions()))
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all ports and connections, drained or not."""
+        for opened in self._opened:
+            opened.close()
         for timer in self._sweep_timers.values():
             timer.cancel()
         for session in self._sessions():
             session.flush()
-        self._bus.store_cursors()
+        with contextlib.suppress(UnavailableError):  # of a journal that takes nothing: they are as they were stored
+            self._bus.store_cursors()
         for session in self._sessions():
             session.close("server is shutting down")
         for server in self.wires.values():

@@ -11,10 +11,10 @@ import contextlib
 import gc
 import os
 import signal
-import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -34,10 +34,14 @@ from raceway.server.bus import local_bus
 from raceway.server.doors import CONSOLE, Doors, encrypted_ports, ports
 from raceway.server.exporting import exporting
 from raceway.server.lifeline import Lifeline
+from raceway.server.quiet import QuietServer
 from raceway.server.running import RUNNING_FILE, Running
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
 from raceway.web.routing import Routes
+
+if TYPE_CHECKING:
+    from raceway.server.clustered import Serve
 
 log = structlog.get_logger("raceway")
 
@@ -62,14 +66,13 @@ def run(settings: config.Settings, *, only: str | None = None, beside: Beside | 
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    serve = partial(_serve_one, port=only) if only else partial(_serve, beside=beside)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings.config, partial(_serve_one, port=only) if only else partial(_serve, beside=beside)))
+        runner.run(_run(settings.config, serve))
     return 0
 
 
-async def _run(
-    settings: config.Config, serve: Callable[[config.Config, Journal, asyncio.Event, Lifeline], Awaitable[None]]
-) -> None:
+async def _run(settings: config.Config, serve: Serve) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -80,6 +83,12 @@ async def _run(
             host=settings.listen.host,
             meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
         )
+    if settings.cluster.url:
+        # Imported on use: most buses are alone, and have no client of Kafka.
+        from raceway.server.clustered import ClusterNode
+
+        await ClusterNode(settings, serve, stop).run()
+        return
     journal = open_journal(settings.journal, loop.call_soon_threadsafe, storage=settings.storage)
     with Lifeline(settings.broker.drain_s + STOP_S) as lifeline:
         try:
@@ -119,7 +128,9 @@ async def _serve(
                 await stop.wait()
     lifeline.notice()
     log.info("bus stopping")
-    await doors.drain()
+    # The rows of another owner are no business of this bus: what is open was answered with a failure.
+    if journal.health().status != "lost":
+        await doors.drain()
     doors.close()
     await console.close()
     for task in tasks:
@@ -172,7 +183,7 @@ class Console:
             app, http=bounded_connection(door.runtime, listen), ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = _QuietServer(served)
+        self._server = QuietServer(served)
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -185,31 +196,6 @@ class Console:
         self._server.end()
         if self._task is not None:
             await self._task
-
-
-class _QuietServer(uvicorn.Server):
-    def __init__(self, settings: uvicorn.Config) -> None:
-        super().__init__(settings)
-        self.opened, self._ending = asyncio.Event(), asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.opened.set()
-
-    async def main_loop(self) -> None:
-        """Tick once a second, for the Date header; uvicorn polls for its end ten times as often."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), 1.0)
-
-    def end(self) -> None:
-        self.should_exit = True
-        self._ending.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do nothing: the bus handles signals."""
-        yield
 
 
 def repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[], None]) -> asyncio.Task[None]:

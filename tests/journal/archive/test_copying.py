@@ -10,6 +10,7 @@ import pytest
 
 from raceway.config import Retention
 from raceway.errors import ArchiveError, AwayError, ConfigError
+from raceway.journal.archive.copying import Archiver
 from raceway.journal.archive.lease import RESERVED, maybe_lease
 from raceway.journal.archive.store import Store
 from raceway.journal.read.reader import Reader
@@ -85,6 +86,30 @@ def test_retention_waits_while_the_archive_is_away_and_says_so(tmp_path: Path, f
     run_until(rig, lambda: not local(rig))
     assert rig.journal.health().warnings == ()
     assert aside(rig, "read", 0) == numbers(0, 41)
+    rig.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_segment_that_retention_removes_while_it_is_looked_at_is_no_failure(
+    tmp_path: Path, folder_place: Place, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    original = Archiver._copy_segment
+    removed: list[str] = []
+
+    def copy(self: Archiver, path: Path, sizes: dict[str, int]) -> None:
+        if moment == "after":
+            original(self, path, sizes)
+        if not removed:
+            removed.append(path.name)
+            path.unlink()
+        if moment == "before":
+            original(self, path, sizes)
+
+    monkeypatch.setattr(Archiver, "_copy_segment", copy)
+    rig = opened(tmp_path / "data", folder_place)
+    fill(rig, 40)
+    run_until(rig, lambda: bool(removed) and len(folder_place.names(".parquet")) >= 2)
+    assert rig.journal.health().archive.error == ""  # type: ignore[union-attr]
     rig.close()
 
 

@@ -117,6 +117,16 @@ def test_after_a_failed_sync_nothing_is_written(thread: Thread) -> None:
     assert not list(thread.folder.glob("state-*"))
 
 
+def test_a_mark_of_which_only_one_file_could_be_written_is_taken_back(thread: Thread) -> None:
+    thread.writer.write(thread.block(0))
+    assert isinstance(thread.hear(), Committed)
+    # The block, `committed`, and then its copy.
+    thread.files.fail("write", errno.EIO, after=2)
+    thread.writer.write(thread.block(1))
+    assert isinstance(thread.hear(), Failed)
+    assert maybe_read_mark(Files(), thread.folder) == 0
+
+
 def test_a_cut_that_fails_makes_a_full_disk_a_failing_one(thread: Thread) -> None:
     thread.files.free = 10
     thread.files.fail("truncate", errno.EIO)

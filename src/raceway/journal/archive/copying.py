@@ -14,9 +14,9 @@ from pathlib import Path
 from raceway import config
 from raceway.config import MIB
 from raceway.errors import ArchiveError, ConfigError
-from raceway.journal.archive.lease import RESERVED, Lease, maybe_lease, write_lease
+from raceway.journal.archive.lease import RESERVED, Lease, check_lease, maybe_lease, write_lease
 from raceway.journal.archive.ledger import Ledger, maybe_location, write_location
-from raceway.journal.archive.store import SETTING, Store, digest, file_pieces
+from raceway.journal.archive.store import SETTING, Store, digest, file_pieces, put_proven
 from raceway.journal.contract import ArchiveHealth
 from raceway.journal.files import Files
 from raceway.journal.identity import NAME as IDENTITY
@@ -156,7 +156,9 @@ class Archiver:
         found = [self._folder / name for name in sorted(names) if name.startswith(SEGMENT) and name.endswith(PARQUET)]
         waiting = []
         for path in found:
-            written = path.stat().st_mtime_ns
+            written = _maybe_written(path)
+            if written is None:  # by retention, after the list was made
+                continue
             # Asked again if the file was replaced since: it may have been sealed again without some payloads.
             if self._proven.get(path.stem) == written or self.ledger.holds(path):
                 self._proven[path.stem] = written
@@ -172,7 +174,7 @@ class Archiver:
             return
         found = maybe_lease(self.store)
         if found is not None:
-            self._check_lease(found)
+            check_lease(self.store, found, self._source, self._epoch)
         if self._epoch != (epoch := found.epoch if found else max(1, self._epoch)):
             write_location(self._folder, self.store, epoch, self._files)
             self._epoch = epoch
@@ -187,28 +189,24 @@ class Archiver:
             write_lease(self.store, found)
         self._lease = found
 
-    def _check_lease(self, found: Lease) -> None:
-        if found.source != self._source:
-            raise ArchiveError(
-                self.store.url, f"it belongs to another journal ({found.source}): set {SETTING} to an empty place"
-            )
-        if self._epoch and found.epoch != self._epoch:
-            raise ArchiveError(
-                self.store.url, "another bus was restored from it, so this one writes no more to it: stop this bus"
-            )
-
     def _copy_segments(self) -> None:
         if not self._waiting:
             return
         sizes = self.store.sizes()
         for path in list(self._waiting):
-            begin = self._monotonic()
-            self._copy_segment(path, sizes)
-            self._proven[path.stem] = path.stat().st_mtime_ns
+            # Before it is copied: as soon as it is noted, retention may remove it.
+            begin, written = self._monotonic(), _maybe_written(path)
+            try:
+                self._copy_segment(path, sizes)
+            except FileNotFoundError:
+                # Retention removed it since `_look`: the archive has it.
+                if written is not None and path.exists():
+                    raise
+            else:
+                self._proven[path.stem] = written or 0
+                seconds = round(self._monotonic() - begin, 3)
+                log().info("segment archived", segment=path.stem, bytes=_size(path), seconds=seconds)
             self._waiting, self._archived = self._waiting[1:], self.ledger.paths()
-            log().info(
-                "segment archived", segment=path.stem, bytes=_size(path), seconds=round(self._monotonic() - begin, 3)
-            )
 
     def _copy_segment(self, path: Path, sizes: dict[str, int]) -> None:
         """Copy the files of a segment and note it in the ledger."""
@@ -224,12 +222,8 @@ class Archiver:
 
     def _copy(self, file: Path, size: int | None) -> None:
         """Copy a file, unless it is there already, and prove the copy."""
-        wanted = digest(file_pieces(file, self._may_go_on))
-        if size == _size(file) and self.store.digest(file.name) == wanted:
-            return
-        self.store.put(file.name, file_pieces(file, self._may_go_on))
-        if self.store.digest(file.name) != wanted:
-            raise ArchiveError(self.store.url, f"{file.name} reads back differently from what was written")
+        if size != _size(file) or self.store.digest(file.name) != digest(file_pieces(file, self._may_go_on)):
+            put_proven(self.store, file, self._may_go_on)
 
     def _copy_snapshot(self) -> None:
         """Copy the newest snapshot of the state, and remove all but two from the archive."""
@@ -258,6 +252,14 @@ class Archiver:
                 f"{self.ledger.folder / 'location'}",
             )
         return location.epoch if location.url == self.store.url else 0
+
+
+def _maybe_written(path: Path) -> int | None:
+    """Return when a file was last written, in ns; None if it was removed meanwhile."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from raceway.errors import ArchiveError
-from raceway.journal.archive.store import Store
+from raceway.journal.archive.store import SETTING, Store
 from raceway.journal.integrity.checksum import maybe_unprotect, protect
 from raceway.journal.write.active import SEGMENT_ROWS
 
@@ -47,6 +47,19 @@ def maybe_lease(store: Store) -> Lease | None:
     except msgspec.DecodeError:
         pass
     raise ArchiveError(store.url, f"the object {NAME} is damaged beyond repair: remove it, and the bus writes another")
+
+
+def check_lease(store: Store, found: Lease, source: str, epoch: int) -> None:
+    """Raise ArchiveError if the archive is that of another journal, or if another bus took it over. An epoch of 0 is
+    not known yet."""
+    if found.source != source:
+        raise ArchiveError(
+            store.url, f"it belongs to another journal ({found.source}): set {SETTING} to an empty place"
+        )
+    if epoch and found.epoch != epoch:
+        raise ArchiveError(
+            store.url, "another bus was restored from it, so this one writes no more to it: stop this bus"
+        )
 
 
 def write_lease(store: Store, lease: Lease) -> None:

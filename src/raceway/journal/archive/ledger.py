@@ -83,6 +83,7 @@ class Ledger:
         """Return whether the archive has a proven copy of this sealed segment, as it is now."""
         index = self.folder / rows.with_suffix(_INDEX).name
         kept = maybe_read_file(self._files, index)
+        # The index changes with the rows (payloads that were deleted): an equal one proves that the copy is of these.
         return kept is not None and kept == maybe_read_file(self._files, rows.with_suffix(_INDEX))
 
     def note(self, name: str, index: bytes) -> None:
@@ -99,8 +100,10 @@ class Ledger:
             rows = self.folder / (name + _ROWS)
             if not rows.exists():
                 self._make_room(store.sizes().get(rows.name, 0), limit)
+                # Checksums first: rows that are here can be checked.
                 for suffix in (_SUMS, _ROWS):
                     fetch(store, name + suffix, rows.with_suffix(suffix))
+            # `_make_room` goes by the time of last use.
             os.utime(rows)
 
     def _make_room(self, size: int, limit: int) -> None:
@@ -120,6 +123,7 @@ def fetch(store: Store, name: str, target: Path) -> int:
     """Copy an object to a local file, which appears whole or not at all; return its bytes. Raises ArchiveError."""
     staged, size = target.with_name(target.name + TEMPORARY), 0
     try:
+        # Readable for the owner only, as all files of the journal.
         with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             for piece in store.pieces(name):
                 file.write(piece)

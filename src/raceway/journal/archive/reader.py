@@ -21,7 +21,6 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.read.catalogue import PARQUET, SEGMENT, Catalogue
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.reading import CatalogueReading
-from raceway.journal.read.segment import first_of
 
 # Objects are not files of this machine: a path that leads nowhere keeps them apart.
 _NOWHERE = Path("/dev/null/archive")
@@ -78,12 +77,13 @@ class _Listed(Catalogue):
         self._known: dict[str, ArchivedSegment] = {}
 
     def refresh(self) -> None:
+        # By the rows: they are copied last, so index and checksums are there.
         names = sorted(name for name in self._store.sizes() if name.startswith(SEGMENT) and name.endswith(PARQUET))
         for name in names:
             if name not in self._known:
                 self._known[name] = ArchivedSegment(_NOWHERE / name, self._damage, self._files)
-        segments = [self._known[name] for name in sorted(names, key=lambda name: first_of(Path(name)))]
-        self.show(segments)
+        # Names have the first position with leading zeros: their order is that of the rows.
+        self.show([self._known[name] for name in names])
 
 
 AnyReader: TypeAlias = Reader | ArchiveReader

@@ -97,11 +97,14 @@ class _Restoring:
         names = sorted(Path(name).stem for name in sizes if name.startswith(SEGMENT) and name.endswith(PARQUET))
         if not names or IDENTITY not in sizes:
             raise JournalError(f"{self._store.url} contains no archive of a journal, or nothing was archived yet")
+        # From here on the bus that wrote the archive may not write to it any more.
         decided = self._decide(above)
         self._fetch_identity()
         indexes = {name: self._fetch_index(name) for name in names}
         snapshot = self._fetch_snapshot(sizes)
+        # Control rows behind the snapshot are part of the state: the bus reads them when it starts.
         wanted = [name for name in names if not self._lazy or indexes[name].last > snapshot]
+        # An earlier attempt may have brought some: a file has its name only when it was checked.
         missing = [name for name in wanted if not (self._folder / (name + PARQUET)).exists()]
         self._check_space(sum(sizes[name + PARQUET] for name in missing))
         begin(sum(sizes[name + PARQUET] for name in wanted))
@@ -127,6 +130,7 @@ class _Restoring:
             raise ArchiveError(self._store.url, "it has no object `lease`, so nobody knows which positions are free")
         if content is None:
             self._check_empty()
+            # Reserved, not committed: the lost bus may have given out every position up to there.
             decided = _Decided(self._store.url, lease.epoch + 1, max(lease.reserved, above + 1))
             write_file(self._files, self._folder / RESTORING, msgspec.json.encode(decided))
         else:
@@ -187,6 +191,7 @@ class _Restoring:
         return index
 
     def _maybe_index(self, name: str) -> Index:
+        # Imported on use: only a lost index needs it.
         from raceway.journal.archive.files import ArchiveFiles
         from raceway.journal.archive.segment import ArchivedSegment
 
@@ -223,6 +228,7 @@ class _Restoring:
         for batch in segment.read(index.first, index.last + 1):
             del batch  # what is damaged beyond repair is reported
         write_file(self._files, self._folder / f"{name}.idx", (self._ledger.folder / f"{name}.idx").read_bytes())
+        # The rows last: a catalogue lists a segment by its rows.
         for path in files_of(staging)[1:]:
             self._files.rename(path, self._folder / path.name)
         self._files.sync_folder(self._folder)
@@ -231,9 +237,11 @@ class _Restoring:
         """Write the positions and where the archive is; from now on the folder is a journal."""
         write_location(self._folder, self._store, decided.epoch, self._files)
         write_trimmed(self._files, self._folder, first_of(Path(here[0])) if here else next_position)
+        # The mark is ahead of the rows: what lies between is told as lost, and never given out again.
         mark = Mark(self._files, self._folder)
         mark.write(next_position - 1, sync=True)
         mark.close()
+        # Durable before the note goes: a bus that starts after a power failure must find all of it.
         self._files.sync_folder(self._folder)
         self._files.remove(self._folder / RESTORING)
         self._files.sync_folder(self._folder)

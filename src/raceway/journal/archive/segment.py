@@ -22,6 +22,7 @@ class ArchivedSegment(SealedSegment):
 
     def __init__(self, path: Path, damage: DamageLog, files: ArchiveFiles) -> None:
         super().__init__(path, damage, files)
+        # Kept apart from the index of the rows, which costs a request to the archive.
         self._index_alone: Index | None = None
 
     @cached_property
@@ -53,7 +54,7 @@ class ArchivedSegment(SealedSegment):
         """Return the index; it is rebuilt from the rows only if it is lost."""
         with self._lock:
             index = self._index_alone = self._index_alone or self._maybe_saved_index()
-        if index is None:
+        if index is None:  # lost on this disk: reads the rows, once
             return super().maybe_index()
         self._remember()
         return index

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 SETTING = "journal.archive"
 # Enough to hide the round trip to an object store, little enough to keep a few in memory.
 PIECE = 4 * MIB
+# Of the AWS client; the archiver itself tries again after `archive_retry_s`.
 _ATTEMPTS = 3
+# The AWS client asks the network for the region if none is given, which takes seconds away from AWS.
 _DEFAULT_REGION = "us-east-1"
 # Names of the AWS variables for what `[storage]` leaves empty.
 _VARIABLES = {
@@ -41,6 +43,7 @@ _VARIABLES = {
 
 def plain_url(text: str) -> str:
     """Return the one spelling of an archive's URL. Raises ConfigError for one with a password in it."""
+    # Hadoop says s3a, pyarrow and delta-rs say s3.
     url = text.replace("s3a://", "s3://", 1) if text.startswith("s3a://") else text
     if "://" not in url:
         return str(Path(url).absolute())
@@ -126,10 +129,10 @@ class Store:
             if self._is_folder:
                 system.create_dir(self._place[1], recursive=True)
             try:
-                with system.open_output_stream(staged) as stream:
+                with system.open_output_stream(staged, compression=None) as stream:
                     for piece in content:
                         stream.write(piece)
-            except BaseException:
+            except BaseException:  # also a stop of the bus: half a file must not stay
                 with suppress(Exception):
                     system.delete_file(staged)
                 raise
@@ -205,6 +208,13 @@ def file_pieces(path: Path, may_go_on: Callable[[], bool] = lambda: True) -> Ite
             if not may_go_on():
                 raise ArchiveError(path.name, "the bus stops")
             yield piece
+
+
+def put_proven(store: Store, file: Path, may_go_on: Callable[[], bool] = lambda: True) -> None:
+    """Copy a local file to the object of its name, and read it back. Raises ArchiveError if that differs."""
+    store.put(file.name, file_pieces(file, may_go_on))
+    if store.digest(file.name) != digest(file_pieces(file, may_go_on)):
+        raise ArchiveError(store.url, f"{file.name} reads back differently from what was written")
 
 
 def storage_of(facts: Mapping[str, Any], settings: config.StorageSettings | None) -> config.StorageSettings:

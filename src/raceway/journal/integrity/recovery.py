@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, opened, write_file
+from raceway.journal.format import Batches
 from raceway.journal.identity import NAME as IDENTITY
 from raceway.journal.identity import (
     Identity,
@@ -266,8 +266,7 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
     expected = sequence + 1
     for segment in segments[max(0, bisect_right(firsts, sequence + 1) - 1) :]:
         expected = _sum_up_offsets(segment, state, expected)
-        for payload in _control_rows(segment, sequence + 1):
-            state.put(*decode_row(payload))
+        apply_control_rows(segment.read_control(sequence + 1), state)
         state.time_us = max(state.time_us, segment.time_range_us[1])
     return expected
 
@@ -292,8 +291,9 @@ def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
     return expected
 
 
-def _control_rows(segment: Segment, start: int) -> Iterator[bytes]:
-    """Yield the payloads of control rows from `start` on."""
+def apply_control_rows(batches: Batches, state: State) -> None:
+    """Add the control rows among rows with the columns `kind` and `payload` to the state, in their order."""
     control = pa.scalar(CONTROL.decode(), pa.string())
-    for batch in segment.read_control(start):
-        yield from batch.column("payload").filter(pc.equal(batch.column("kind"), control)).to_pylist()
+    for batch in batches:
+        for payload in batch.column("payload").filter(pc.equal(batch.column("kind"), control)).to_pylist():
+            state.put(*decode_row(payload))

@@ -80,34 +80,45 @@ class StoredBlock:
     def read_topic(self, topic: str, offset: int, budget: Budget, columns: Columns) -> Batches:
         """Yield rows of `topic` from `offset` on until the budget is spent."""
         wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
-        for begin, end in self._topic_rows(topic, offset, budget):
+        for begin, end, is_pure in self._topic_rows(topic, offset, budget):
             for batch in self._read_good(begin, end, wanted):
                 # Ranges are contiguous, so rows of other topics between those of this one are read too and
                 # filtered here.
-                found = batch.filter(_of_topic(batch, topic, offset))
+                found = batch if is_pure else batch.filter(_of_topic(batch, topic, offset))
                 if found.num_rows:
                     taken = budget.take(found)
                     yield taken if columns is None else taken.select(columns)
                 if budget.is_spent:
                     return
 
-    def _topic_rows(self, topic: str, offset: int, budget: Budget) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows that hold the topic, each not much larger than the budget."""
+    def _topic_rows(self, topic: str, offset: int, budget: Budget) -> Iterator[tuple[int, int, bool]]:
+        """Yield ranges of rows that hold the topic, each not much larger than the budget, and whether they hold no
+        other rows."""
         rows = self.prefix.rows
+        step = self._rows_at_once(min(_BATCH_BYTES, budget.size))
+        if len(self.meta.spans) == 1 and self.meta.spans[0][::2] == (
+            topic,
+            rows,
+        ):  # the only topic, and all have offsets
+            at = max(0, offset - self.meta.spans[0][1])
+            while at < rows:
+                begin, at = at, min(rows, at + step, at + max(1, budget.rows))
+                yield begin, at, True
+            return
         try:
             self._places = self._places or self._decode(0, rows, ["topic", "offset"])
         except BadStripesError:
             # Topics or offsets are damaged: let the caller read the rows that can be proven and filter those.
-            yield 0, rows
+            yield 0, rows, False
             return
         found = pc.indices_nonzero(_of_topic(self._places, topic, offset))
-        step = self._rows_at_once(min(_BATCH_BYTES, budget.size))
         at = 0
         while at < len(found):
-            begin = found[at].as_py()
+            begin, low = found[at].as_py(), at
             fitting = bisect_left(range(len(found)), begin + step, lo=at, key=lambda n: found[n].as_py())
             at = min(fitting, at + budget.rows)
-            yield begin, found[at - 1].as_py() + 1
+            end = found[at - 1].as_py() + 1
+            yield begin, end, end - begin == at - low
 
     def _rows_at_once(self, size: int) -> int:
         """Estimate how many rows have `size` bytes, by the block's mean row size; at least one."""

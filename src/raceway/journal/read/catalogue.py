@@ -15,14 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.compute as pc
-
 from raceway.errors import TrimmedError
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
 from raceway.journal.format import Batches, Columns
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_gap
+from raceway.journal.read.rows import bytes_of
 from raceway.journal.read.segment import BlockSegment, first_of
 from raceway.journal.write.mark import TRIMMED, maybe_read_position
 
@@ -146,8 +145,8 @@ class Catalogue:
                         if batch.num_rows:
                             # Advanced with each batch, so that after a file vanished the retry goes on and
                             # repeats nothing.
-                            offset = pc.max(batch.column("offset")).as_py() + 1
-                            max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
+                            offset = batch.column("offset")[-1].as_py() + 1
+                            max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - bytes_of(batch)
                             yield batch if columns is None else batch.select(columns)
                     # A segment that yielded rows, but not its last one, met a limit. (Or its last rows are lost: then
                     # the next call begins after the last good one, gets nothing here and goes on.)

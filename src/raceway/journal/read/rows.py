@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.format import PLAIN, RAMP, SCHEMA, Columns, Meta, StoredColumn, chosen_schema
-from raceway.journal.write.columns import STORED_TYPES
-from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
+from raceway.journal.write.columns import FEW, STORED_TYPES
+from raceway.model.envelope import DELETED, TEXT_COLUMNS, decode_attributes, decode_hops
 from raceway.model.topics import has_wildcard, matches
 
 _TYPES: dict[str, pa.DataType] = {field.name: field.type for field in SCHEMA}
 _TEXT = frozenset(TEXT_COLUMNS)
+# Batches whose buffers are not larger than this are not measured exactly, which takes as long as decoding a row.
+_SMALL = 65_536
 
 # Returns `size` checked bytes of the body at a position.
 Load: TypeAlias = Callable[[int, int], pa.Buffer]
@@ -39,6 +41,11 @@ def decode_rows(
 def of_topic(topics: pa.Array, pattern: str) -> pa.Array:
     """Return a mask of the rows of a topic, compared exactly, or of those that match a pattern with wildcards."""
     return of_topics(topics, [pattern]) if has_wildcard(pattern) else pc.equal(topics, pattern)
+
+
+def is_deleted(errors: pa.Array) -> pa.Array:
+    """Return a mask of the rows whose content was deleted, by their column `error`."""
+    return pc.fill_null(pc.equal(errors, pa.scalar(DELETED, pa.string())), pa.scalar(False, pa.bool_()))
 
 
 def of_topics(topics: pa.Array, patterns: Iterable[str]) -> pa.Array:
@@ -79,16 +86,24 @@ class Budget:
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the first rows of the batch that fit; at least one."""
         taken = batch.slice(0, self.rows)
-        # nbytes includes the payloads: if all columns fit, so do they.
-        if "payload" in taken.schema.names and taken.nbytes > self.size:
+        size = bytes_of(taken)
+        # It includes the payloads: if all columns fit, so do they.
+        if size > self.size and "payload" in taken.schema.names:
             totals = pc.cumulative_sum(pc.binary_length(taken.column("payload")).cast(pa.int64()))
             fitting = pc.sum(pc.less_equal(totals, pa.scalar(self.size, pa.int64()))).as_py() or 0
             # At least one row, or a reader could never pass a row larger than its limit.
             taken = taken.slice(0, max(1, fitting))
+            size = taken.nbytes
         self.rows -= taken.num_rows
-        self.size -= taken.nbytes
+        self.size -= size
         self.is_spent = taken.num_rows < batch.num_rows or self.rows <= 0 or self.size <= 0
         return taken
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch: of a small one those of its buffers, also of rows that were cut off."""
+    most: int = batch.get_total_buffer_size()
+    return most if most <= _SMALL else batch.nbytes
 
 
 class _BlockRows:
@@ -106,7 +121,7 @@ class _BlockRows:
             case "partition":
                 return _repeated(0, pa.int32(), rows)
             case "sequence":
-                return pc.add(counting(self._begin, self._end), pa.scalar(self._first, pa.int64()))
+                return counted_from(self._first + self._begin, self._begin, self._end)
             case "attributes":
                 return _decoded(self._stored(name), _TYPES[name], decode_attributes)
             case "hops":
@@ -142,6 +157,9 @@ class _BlockRows:
             return pa.nulls(rows, kind)
         if column.encoding == PLAIN:
             return self._whole(column, kind) if rows == self._count else self._part(column, kind)
+        if column.items == 1 and column.encoding == RAMP and not column.parts[0][1]:
+            base = int.from_bytes(self._load(*column.parts[1]), "little", signed=True)
+            return counted_from(base + self._begin, self._begin, self._end)
         runs = [self._numbers(column.parts[-1], pa.int32()), self._whole(column, kind)]
         # Same layout as Arrow's run-end encoding: int32 run ends, then one value per run.
         coded = pa.Array.from_buffers(pa.run_end_encoded(pa.int32(), kind), self._count, [None], children=runs)
@@ -194,6 +212,13 @@ def _counting_table(size: int) -> pa.Array:
     return pa.array(range(size), pa.int64())
 
 
+def counted_from(value: int, begin: int, end: int) -> pa.Array:
+    """Return value, value + 1, … for the rows `begin` to `end`."""
+    if end - begin <= FEW:  # calling a kernel of Arrow would take five times as long
+        return pa.array(range(value, value + end - begin), pa.int64())
+    return pc.add(counting(begin, end), pa.scalar(value - begin, pa.int64()))
+
+
 def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     """Return an array of `rows` times the same value."""
     return pa.repeat(pa.scalar(value, kind), rows)
@@ -206,6 +231,8 @@ def _filled(array: pa.Array, value: Any) -> pa.Array:
 
 def _text(array: pa.Array) -> pa.Array:
     """Convert bytes to strings; bytes that are not UTF-8 become U+FFFD."""
+    if len(array) <= FEW and bytes(array.buffers()[2] or b"").isascii():
+        return array.view(pa.string())  # the cast would look at the bytes again, in six times the time
     try:
         return array.cast(pa.string())
     # Rare: a peer sent invalid UTF-8. The cast above validates and copies nothing.
@@ -217,6 +244,8 @@ def _decoded(stored: pa.Array, kind: pa.DataType, decode: Callable[[bytes | None
     """Decode JSON to maps or lists, each distinct text once; empty where there is none."""
     if stored.null_count == len(stored):
         return _empty(kind, len(stored))
+    if len(stored) == 1:
+        return pa.array([decode(stored[0].as_py())], kind)
     # Attributes repeat from row to row, so few texts have to be parsed.
     distinct = pc.dictionary_encode(stored, null_encoding="encode")
     values = pa.array([decode(text) for text in distinct.dictionary.to_pylist()], kind)
@@ -226,8 +255,13 @@ def _decoded(stored: pa.Array, kind: pa.DataType, decode: Callable[[bytes | None
 def _empty(kind: pa.DataType, rows: int) -> pa.Array:
     """Return `rows` empty lists or maps."""
     ends = pa.py_buffer(bytes(4 * (rows + 1)))
-    item = kind.value_type if pa.types.is_list(kind) else pa.struct([kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(kind, rows, [None, ends], children=[pa.array([], item)])
+    return pa.Array.from_buffers(kind, rows, [None, ends], children=[_no_items(kind)])
+
+
+@cache
+def _no_items(kind: pa.DataType) -> pa.Array:
+    """Return the items of empty lists or maps."""
+    return pa.array([], kind.value_type if pa.types.is_list(kind) else pa.struct([kind.key_field, kind.item_field]))
 
 
 def _hop_rows(text: bytes | None) -> list[dict[str, Any]]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
+from operator import ne
+from struct import Struct
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.format import ALIGNMENT, PLAIN, RAMP, RUNS, StoredColumn, aligned
+from raceway.journal.format import ALIGNMENT, PLAIN, RAMP, RUNS, StoredColumn
 from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
 
 # Type of each column within a block: text is stored as the bytes it came as; readers get it as strings.
@@ -24,6 +26,11 @@ STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUM
 FEW, FEW_BYTES = 64, 4096
 # Number of lists from which `chain` joins them faster than `+=` in a loop.
 _MANY = 1000
+# Mean length of lists up to which it does so for any number of them.
+_SHORT = 4
+_NUMBERS = frozenset(NUMBER_COLUMNS)
+# Offsets of a text column with one item.
+_ONE_ITEM = Struct("=ii")
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
@@ -41,6 +48,16 @@ class Layout:
         """Return all buffers with their padding."""
         return b"".join(self._pieces)
 
+    def add_one(self, name: str, value: Any) -> None:
+        """Add a column of the only batch: None, a value, a list or a range."""
+        kind = type(value)
+        if kind is list:
+            self._store(name, PLAIN, value, None)
+        elif kind is range:
+            self._store(name, RAMP, [value.start], [self.rows])
+        elif value is not None:
+            self.constants[name] = value
+
     def add(self, name: str, values: list[Any], counts: Sequence[int]) -> None:
         """Add a column. `values` has per batch None, a value, a list or a range; `counts` the rows of each batch."""
         kinds = set(map(type, values))
@@ -53,8 +70,11 @@ class Layout:
             if values[0] is not None:
                 self.constants[name] = values[0]
             return
-        items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
         # A run costs its value and a 4-byte end; with less than two rows per run a plain column is smaller.
+        if not ramp and 2 * (_changes(values) + 1) > self.rows:
+            self._store(name, PLAIN, _flat(values, counts), None)
+            return
+        items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
         if 2 * len(items) <= self.rows or len(items) == 1:
             self._store(name, RAMP if ramp else RUNS, items, ends)
         else:
@@ -78,18 +98,21 @@ class Layout:
         position, size = self._size, len(buffer)
         self._pieces.append(buffer)
         # Arrow reads int64 buffers in place, which needs 8-byte alignment in memory, hence within the body.
-        self._size = position + aligned(size)
-        if self._size > position + size:
-            self._pieces.append(_PADDING[self._size - position - size])
+        padding = -size % ALIGNMENT
+        if padding:
+            self._pieces.append(_PADDING[padding])
+        self._size = position + size + padding
         return position, size
 
 
 def _few(name: str, items: list[Any]) -> list[bytes | None]:
     """Return the Arrow buffers of a few items without None. Calling Arrow for each column would take three times as
     long."""
-    if STORED_TYPES[name] == pa.int64():
+    if name in _NUMBERS:
         return [None, array("q", items).tobytes()]
     # Arrow's binary layout: int32 offsets, one more than items, then the bytes of all items.
+    if len(items) == 1:
+        return [None, _ONE_ITEM.pack(0, len(items[0])), items[0]]
     return [None, array("i", accumulate(map(len, items), initial=0)).tobytes(), b"".join(items)]
 
 
@@ -103,6 +126,12 @@ def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layo
     """Return the layout of these batches, one after the other. Each batch maps column names to values."""
     layout = Layout(sum(counts))
     # Columns in the fixed order of COLUMNS: the same rows always give the same bytes.
+    if len(batches) == 1:
+        (batch,) = batches
+        for name in COLUMNS:
+            if name in batch:
+                layout.add_one(name, batch[name])
+        return layout
     used = set().union(*batches)
     for name in COLUMNS:
         if name in used:
@@ -123,8 +152,11 @@ def _flat(values: Sequence[Any], counts: Sequence[int], only_lists: bool = False
     if only_lists and len(values) == 1:
         found: list[Any] = values[0]
         return found
-    if only_lists and len(values) > _MANY:
+    rows = sum(counts)
+    if only_lists and (len(values) > _MANY or rows <= _SHORT * len(values)):
         return list(chain.from_iterable(values))  # quicker for lists of few items, slower for long ones
+    if rows == len(values) and not {list, range} & set(map(type, values)):
+        return list(values)
     flat: list[Any] = []
     for value, count in zip(values, counts, strict=True):
         if type(value) is list or type(value) is range:
@@ -132,6 +164,11 @@ def _flat(values: Sequence[Any], counts: Sequence[int], only_lists: bool = False
         else:
             flat += [value] * count
     return flat
+
+
+def _changes(values: Sequence[Any]) -> int:
+    """Return how often a value differs from the one before it."""
+    return sum(map(ne, values, islice(values, 1, None)))
 
 
 def _runs(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[Any], list[int]]:

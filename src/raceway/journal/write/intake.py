@@ -1,10 +1,10 @@
 """Owner's side of every journal: stamping rows, giving offsets, filling blocks, calling back those who wait.
 
-    append ──> open block ──full──> waiting blocks ──flush──> in flight (one) ──> committed ──> done, after_commit
+    append ──> open block ──full──> waiting blocks ──flush──> in flight ──> committed ──> done, after_commit
 
-One block is in flight at a time; while it is written the next one fills: that is the whole of group commit. Nothing
-here blocks or locks: everything runs on the owner thread, and engines answer by calling `_committed` or `_failed` on
-it.
+At most `max_in_flight` blocks are in flight, one on a disk; while they are written the next one fills: that is the
+whole of group commit. Nothing here blocks or locks: everything runs on the owner thread, and engines answer by calling
+`_committed`, block by block in their order, or `_failed` on it.
 
 When a block fails, everything after it fails too: sequences and offsets are given again, so that none is ever missing
 or given twice. Control rows are never refused, so they are kept and go into the next block that can be written; callers
@@ -28,10 +28,16 @@ from raceway.journal.write.block import OpenBlock, Span, parts_of, size_of, span
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 
 # `low_space`: rows are refused as on a full disk, but state is still written.
-Status = Literal["ok", "read_only", "low_space", "disk_full", "closed"]
-_REFUSALS = {
-    "read_only": ReadOnlyError, "low_space": DiskFullError, "disk_full": DiskFullError, "closed": DrainingError,
+# `away`: what stores the rows cannot be reached; `lost`: another node owns them.
+Status = Literal["ok", "read_only", "low_space", "disk_full", "away", "lost", "closed"]
+_REFUSALS: dict[Status, type[UnavailableError]] = {
+    "read_only": ReadOnlyError, "low_space": DiskFullError, "disk_full": DiskFullError, "away": UnavailableError,
+    "lost": UnavailableError, "closed": DrainingError,
 }  # fmt: skip
+# State is taken in, and written now or when writing goes on.
+_TAKES_STATE = frozenset(("ok", "low_space", "disk_full", "away"))
+# Nothing is written, until the engine says otherwise.
+_WRITES_NOTHING = frozenset(("read_only", "disk_full", "away", "lost"))
 _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 
@@ -41,6 +47,9 @@ MANY_ROWS = 512
 
 class Intake(ABC):
     """Everything of a journal except storing the rows; `_hand_over` starts that for one block."""
+
+    # Blocks that the engine stores at a time.
+    max_in_flight = 1
 
     def __init__(
         self, settings: config.JournalSettings, state: State, next_sequence: int, clock: Callable[[], int]
@@ -52,7 +61,7 @@ class Intake(ABC):
         self._block_rows, self._block_bytes = settings.block_rows, settings.block_bytes
         self._open = OpenBlock(next_sequence)
         self._waiting: deque[OpenBlock] = deque()
-        self._in_flight: OpenBlock | None = None
+        self._in_flight: deque[OpenBlock] = deque()
         self._unsynced = 0
         self._pressed = False
         self._refusal: UnavailableError | None = None
@@ -113,8 +122,8 @@ class Intake(ABC):
         return first
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:
-        """See `Journal.set_state`. Also accepted while the disk is full."""
-        if self._refusal is not None and self._status not in ("low_space", "disk_full"):
+        """See `Journal.set_state`. Also accepted while the disk is full, or the store is away."""
+        if self._refusal is not None and self._status not in _TAKES_STATE:
             raise type(self._refusal)(self._refusal.reason)
         # State first, row second: a snapshot taken with this block has the value, and replaying the row is
         # harmless.
@@ -125,24 +134,25 @@ class Intake(ABC):
     def flush(self) -> None:
         """See `Journal.flush`."""
         # Remembered: `_committed` flushes again as soon as the writer is free.
-        if self._in_flight is not None or self._status in ("disk_full", "read_only"):
+        if len(self._in_flight) >= self.max_in_flight or self._status in _WRITES_NOTHING:
             self._hurry = True
             return
         if not self._waiting:
             if not self._open.rows:
                 return
             self._close_open()
-        self._in_flight = self._waiting.popleft()
-        self._hand_over(self._in_flight)
+        block = self._waiting.popleft()
+        self._in_flight.append(block)
+        self._hand_over(block)
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
         """See `Journal.after_commit`."""
         # Blocks commit in order, so the newest block with rows stands for all earlier ones.
-        last = self._open if self._open.rows else self._waiting[-1] if self._waiting else self._in_flight
-        if last is None:
+        newest = (self._open,) if self._open.rows else self._waiting or self._in_flight
+        if not newest:
             done(None)
-        elif self._status in ("ok", "low_space") or (patient and self._status == "disk_full"):
-            last.waiting.append((done, patient))
+        elif self._status in ("ok", "low_space") or (patient and self._status in _TAKES_STATE):
+            newest[-1].waiting.append((done, patient))
             self._hurry = True
         else:
             done(self._refusal)
@@ -152,8 +162,8 @@ class Intake(ABC):
         """Start storing a block. `_committed` or `_failed` must follow on the owner thread, not within this call."""
 
     def _committed(self, block: OpenBlock) -> None:
-        """Handle the commit of the block in flight."""
-        self._in_flight = None
+        """Handle the commit of the oldest block in flight."""
+        self._in_flight.popleft()
         self._unsynced -= block.size
         if self.is_awaited:
             self.flush()  # first: the disk works while the callbacks run
@@ -166,10 +176,10 @@ class Intake(ABC):
 
     def _failed(self, error: RacewayError, status: Status, reason: str) -> None:
         """Fail everything that is not committed yet. `status` ok: only these rows could not be stored."""
-        failed = [block for block in (self._in_flight, *self._waiting, self._open) if block is not None]
+        failed = [*self._in_flight, *self._waiting, self._open]
         # Offsets and sequences are rolled back before any callback runs: a callback may append at once.
         self._give_back(failed)
-        self._in_flight = None
+        self._in_flight.clear()
         self._waiting.clear()
         self._open = OpenBlock(failed[0].first)
         for block in failed:
@@ -178,7 +188,7 @@ class Intake(ABC):
                 self._open.add_control(section, key, payload, self.state.time_us)
         self._unsynced = self._open.size
         waiting = [each for block in failed for each in block.waiting]
-        if self._open.controls and status in ("ok", "disk_full"):  # they will be written, now or when there is space
+        if self._open.controls and status in _TAKES_STATE:  # they will be written, now or when there is space
             self._open.waiting = [each for each in waiting if status == "ok" or each[1]]
         self._refuse(status, reason)
         # All state is consistent by now, and errors are reported in append order.
@@ -197,7 +207,7 @@ class Intake(ABC):
 
     def _is_idle(self) -> bool:
         """Return whether everything appended is committed."""
-        return self._in_flight is None and not self._waiting and not self._open.rows
+        return not self._in_flight and not self._waiting and not self._open.rows
 
     def _close_open(self) -> OpenBlock:
         """Queue the open block, if it has rows, and begin a new one."""

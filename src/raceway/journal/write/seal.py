@@ -24,14 +24,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.config import JournalSettings
+from raceway.config import MIB, JournalSettings
 from raceway.errors import JournalError, RacewayError
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
+from raceway.journal.format import Batches
 from raceway.journal.identity import maybe_marker
 from raceway.journal.parquet import ParquetSink
 from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT
+from raceway.journal.read.rows import grouped
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.read.segment import BlockSegment, first_of
 from raceway.journal.write.retention import held_path
@@ -40,6 +42,8 @@ from raceway.journal.write.staging import seal_batches
 
 # Bounds the line: the parent reads the pipe only after the child has ended, and a pipe holds 64 KiB on Linux.
 _TOLD_DAMAGE = 100
+# Rows, or bytes, that are compared at once.
+_COMPARED_ROWS, _COMPARED_BYTES = 4096, 4 * MIB
 
 
 def seal_segment(folder: Path, name: str, row_group_rows: int, files: Files | None = None) -> SealOutcome:
@@ -114,7 +118,21 @@ def _last_position(folder: Path, first: int) -> int:
 
 def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
     """Read both completely. Raises JournalError at the first row that differs."""
-    our_batches, their_batches = (filter(len, segment.read(blocks.first, last + 1)) for segment in (blocks, sealed))
+    compare_rows(blocks.read(blocks.first, last + 1), sealed)
+    # With rows missing, the index of the blocks names offsets that the sealed file cannot have.
+    whole = all(damage.kind in ("repaired", "rebuilt") for damage in blocks.damage)
+    if whole and dict(sealed.topics()) != dict(blocks.topics()):
+        raise JournalError(f"{sealed.path.name}: its index has other offsets than the blocks")
+
+
+def compare_rows(expected: Batches, sealed: SealedSegment) -> None:
+    """Read a sealed segment back and compare it with the rows that it was made of.
+
+    Raises JournalError at the first row that differs, and for a file that is damaged already.
+    """
+    # A block may have a single row: joined, they are compared a row group at a time.
+    our_batches = (pa.concat_batches(group) for group in grouped(expected, _COMPARED_ROWS, _COMPARED_BYTES))
+    their_batches = filter(len, sealed.read(sealed.first, sealed.last + 1))
     ours, theirs = next(our_batches, None), next(their_batches, None)
     # Blocks and row groups have different borders: compare pieces of the shorter of both.
     while ours and theirs:
@@ -123,14 +141,10 @@ def _compare(blocks: BlockSegment, sealed: SealedSegment, last: int) -> None:
         if not ours_now.equals(theirs_now):
             names = [name for name in ours_now.schema.names if ours_now.column(name) != theirs_now.column(name)]
             first = ours_now.column("sequence")[0].as_py()
-            raise JournalError(f"{sealed.path.name}: differs from the blocks near row {first} in {', '.join(names)}")
+            raise JournalError(f"{sealed.path.name}: differs from its source near row {first} in {', '.join(names)}")
         ours, theirs = ours.slice(count) or next(our_batches, None), theirs.slice(count) or next(their_batches, None)
     if ours or theirs:
-        raise JournalError(f"{sealed.path.name}: the number of rows differs from that of the blocks")
-    # With rows missing, the index of the blocks names offsets that the sealed file cannot have.
-    whole = all(damage.kind in ("repaired", "rebuilt") for damage in blocks.damage)
-    if whole and dict(sealed.topics()) != dict(blocks.topics()):
-        raise JournalError(f"{sealed.path.name}: its index has other offsets than the blocks")
+        raise JournalError(f"{sealed.path.name}: the number of rows differs from what was written")
     wrong = [damage for damage in sealed.damage if damage.kind != "missing"]
     if wrong:
         raise JournalError(f"{sealed.path.name}: damaged when read back: {wrong[0].reason}")

@@ -67,15 +67,27 @@ def seal_batches(
         write_file(files, staged.with_suffix(".idx"), sink.index.encode())
         if check is not None:
             check(staged)
-        for path, final in zip(files_of(staged), files_of(target), strict=True):
-            # Within one file system, so each rename is atomic; the folder `<name>.sealing` lies beside the
-            # target.
-            files.rename(path, final)
+        _put_in_place(files, staged, target)
         # The caller removes the blocks later; the new names must be durable by then.
         files.sync_folder(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return sink
+
+
+def _put_in_place(files: Files, staged: Path, target: Path) -> None:
+    """Rename the files of a segment; those of an earlier one of that name are replaced."""
+    # Within one file system, so each rename is atomic; the folder `<name>.sealing` lies beside the target.
+    moves = list(zip(files_of(staged), files_of(target), strict=True))
+    if target.exists():
+        # Old checksums beside new rows, or the other way round, would look like damage after a crash. Missing ones are
+        # made anew from the rows: so they go first, and come last.
+        for _, final in moves[:-1]:
+            files.remove(final)
+        files.sync_folder(target.parent)
+        moves.reverse()
+    for path, final in moves:
+        files.rename(path, final)
 
 
 def check_restored(folder: Path, files: Files) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from raceway.journal.read.catalogue import PARQUET, SEGMENT, FolderCatalogue
 from raceway.journal.read.segment import missing
 from raceway.journal.write.intake import Intake
 from raceway.journal.write.mark import write_trimmed
-from raceway.journal.write.retention import Plan, plan, remove_segment
+from raceway.journal.write.retention import CursorMove, Plan, plan, remove_segment
 from raceway.journal.write.sealer import Sealer, SealOutcome, outlived_blocks
 
 if TYPE_CHECKING:
@@ -84,11 +84,7 @@ class Upkeep:
 
     def _carry_out(self, planned: Plan, owner: Intake) -> None:
         """Move cursors, then remove segments and held files, oldest first."""
-        # Cursors move before their rows are removed, or a subscription would get TrimmedError in between.
-        for move in planned.moves:
-            log().error("cursor moved by retention", cursor=move.key, reason=str(move))
-            owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
-            owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
+        move_cursors(planned.moves, owner)
         local = self._catalogue.local()
         gone = [segment.path for segment in local if segment.first in planned.remove]
         if gone and not self._sealer.is_reading(gone[0]):
@@ -113,6 +109,14 @@ class Upkeep:
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
             self._sealer.start("seal", name)
+
+
+def move_cursors(moves: Iterable[CursorMove], owner: Intake) -> None:
+    """Move cursors before their rows are removed, or a subscription would get TrimmedError in between."""
+    for move in moves:
+        log().error("cursor moved by retention", cursor=move.key, reason=str(move))
+        owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
+        owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
 
 
 def _log_outcome(outcome: SealOutcome) -> None:

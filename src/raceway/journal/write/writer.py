@@ -203,12 +203,23 @@ class Writer:
             self.syncs += 1
         # After the sync: a file that was removed meanwhile must not be acknowledged.
         self._watch.check(self._active, frame.size)
-        self._mark.write(frame.last)
+        self._advance_mark(frame.last)
         # The mark first: readers of other processes go by it, readers of this one by the index.
         self._active.accept(frame)
         self.blocks += 1
         self.rows += frame.rows
         self.committed = frame.last
+
+    def _advance_mark(self, last: int) -> None:
+        """Write the mark, or leave it as it was. Raises OSError."""
+        try:
+            self._mark.write(last)
+        except OSError:
+            # The first of its files may have the new position. A mark ahead of the rows would tell, at the next start,
+            # that rows were lost which were only refused.
+            with contextlib.suppress(OSError):
+                self._mark.write(self.committed)
+            raise
 
     def _fail(self, error: OSError) -> None:
         """Cut back to the last committed block and stop writing, for good or until there is space."""

@@ -9,8 +9,8 @@ import pytest
 import trustme
 from confluent_kafka import KafkaError
 
-from raceway.errors import ConfigError, MirrorError, UnreachableError
-from raceway.mirror.cluster import KafkaCluster, parse_brokers, read_properties
+from raceway.errors import BrokersError, ConfigError, UnreachableError
+from raceway.kafka.brokers import KafkaCluster, parse_brokers, read_properties
 from tests.rigs.kafka import AUTHORITY, USERS
 from tools.kafka import Kafka
 
@@ -41,7 +41,7 @@ def test_properties_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("acks=1", "acks is set by the mirror itself"), ("nothing", "'nothing' is not of the form")]
+    ("text", "said"), [("acks=1", "acks is set by Raceway itself"), ("nothing", "'nothing' is not of the form")]
 )
 def test_properties_that_are_refused(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "client.properties"
@@ -60,9 +60,15 @@ def test_a_property_that_librdkafka_does_not_have() -> None:
         KafkaCluster("kafka://127.0.0.1:1", {"no.such": "1"}, 1).producer()
 
 
+def test_an_answer_that_does_not_come() -> None:
+    brokers = KafkaCluster("kafka://127.0.0.1:1", {}, 1)
+    with pytest.raises(UnreachableError, match="no answer in 1 s"), brokers.failures_in_words("wait"):
+        raise TimeoutError
+
+
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    with pytest.raises(MirrorError, match=r"pip install 'raceway\[kafka\]'"):
+    with pytest.raises(BrokersError, match=r"pip install 'raceway\[kafka\]'"):
         KafkaCluster("kafka://127.0.0.1:1", {}, 1)
 
 
@@ -71,10 +77,10 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (KafkaError._TRANSPORT, UnreachableError, "cannot be reached"),
         (KafkaError.NOT_ENOUGH_REPLICAS, UnreachableError, "cannot be reached"),
-        (KafkaError._FENCED, MirrorError, "another process has taken over"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, MirrorError, "no leave to write at kafka://127.0.0.1:1"),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, MirrorError, "does not have the topic"),
-        (KafkaError.INVALID_TXN_STATE, MirrorError, "INVALID_TXN_STATE"),
+        (KafkaError._FENCED, BrokersError, "another process has taken over"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokersError, "no leave to write at kafka://127.0.0.1:1"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, BrokersError, "does not have the topic"),
+        (KafkaError.INVALID_TXN_STATE, BrokersError, "INVALID_TXN_STATE"),
     ],
 )
 def test_errors_in_our_words(code: int, kind: type[Exception], said: str) -> None:
@@ -97,11 +103,11 @@ def test_tls_and_a_password_are_passed_on(kafka: Kafka, certificates: Path) -> N
 
 
 def test_a_wrong_password_is_not_an_absent_broker(kafka: Kafka, certificates: Path) -> None:
-    with pytest.raises(MirrorError, match="refuses the connection"):
+    with pytest.raises(BrokersError, match="refuses the connection"):
         secure(kafka, certificates, "reader", sasl_password="wrong").metadata()
 
 
 def test_a_certificate_that_nobody_vouches_for(kafka: Kafka, certificates: Path, tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
-    with pytest.raises(MirrorError, match=r"refuses the connection.*certificate verify failed"):
+    with pytest.raises(BrokersError, match=r"refuses the connection.*certificate verify failed"):
         secure(kafka, certificates, "reader", ssl_ca_location=str(tmp_path / "other.pem")).metadata()

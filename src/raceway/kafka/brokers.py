@@ -1,6 +1,6 @@
-"""The brokers that a mirror talks to: `kafka://HOST:PORT,HOST:PORT`, with properties of Kafka's client from a file.
+"""The brokers that mirrors and clusters talk to: `kafka://HOST:PORT,HOST:PORT`, and a file of properties.
 
-Properties are passed on to librdkafka, so TLS and SASL are what it has. Those that exactly once depends on are ours.
+Properties are passed on to librdkafka, so TLS and SASL are what it has. Those that promises depend on are ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raceway.errors import ConfigError, MirrorError, RacewayError, UnreachableError
+from raceway.errors import BrokersError, ConfigError, RacewayError, UnreachableError
 from raceway.model.addresses import host_port
 from raceway.net.client.address import parse_url
 
@@ -48,15 +48,15 @@ UNKNOWN_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPI
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE"})
 NO_LEAVE = "_AUTHORIZATION_FAILED"
 
-_silent = logging.getLogger("raceway.mirror.librdkafka")
+_silent = logging.getLogger("raceway.kafka.librdkafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
 
 
 def check_installed() -> None:
-    """Raise MirrorError if the extra `kafka` is missing."""
+    """Raise BrokersError if the extra `kafka` is missing."""
     if find_spec("confluent_kafka") is None:
-        raise MirrorError("a mirror needs the client of Kafka: pip install 'raceway[kafka]'")
+        raise BrokersError("the client of Kafka is missing: pip install 'raceway[kafka]'")
 
 
 def parse_brokers(url: str) -> str:
@@ -82,7 +82,7 @@ def read_properties(file: Path) -> dict[str, str]:
         if not found:
             raise ConfigError("--kafka-config", f"{file}: {line!r} is not of the form name=value")
         if name in OWN:
-            raise ConfigError("--kafka-config", f"{file}: {name} is set by the mirror itself, remove it")
+            raise ConfigError("--kafka-config", f"{file}: {name} is set by Raceway itself, remove it")
         properties[name] = value
     return properties
 
@@ -92,10 +92,14 @@ class KafkaCluster:
 
     def __init__(self, url: str, properties: Mapping[str, str], timeout_s: float) -> None:
         check_installed()
-        self.url, self.timeout_s = url, timeout_s
+        self.url, self.timeout_s, self._properties = url, timeout_s, properties
         self._common: dict[str, Any] = {**properties, "bootstrap.servers": parse_brokers(url)}
         # The last reason why a broker could not be used: calls that time out do not tell it.
         self._trouble: KafkaError | None = None
+
+    def within(self, timeout_s: float) -> KafkaCluster:
+        """Return the same brokers with another limit of every wait."""
+        return KafkaCluster(self.url, self._properties, timeout_s)
 
     def producer(self, **own: Any) -> Producer:
         """Return a producer with these properties, their dots as underscores, unless the user's file has others.
@@ -118,7 +122,7 @@ class KafkaCluster:
         return self._made(AdminClient, {})
 
     def metadata(self) -> ClusterMetadata:
-        """Return the topics and the id of the cluster. Raises UnreachableError, MirrorError."""
+        """Return the topics and the id of the cluster. Raises UnreachableError, BrokersError."""
         from confluent_kafka import KafkaException
 
         self._trouble, admin = None, self.admin()
@@ -145,16 +149,18 @@ class KafkaCluster:
 
     @contextmanager
     def failures_in_words(self, doing: str) -> Iterator[None]:
-        """Translate errors of Kafka's client; `doing` is what was tried. Raises UnreachableError, MirrorError."""
+        """Translate errors of Kafka's client; `doing` is what was tried. Raises UnreachableError, BrokersError."""
         from confluent_kafka import KafkaException
 
         try:
             yield
         except KafkaException as error:
             raise self.translated(error.args[0], doing) from error
+        except TimeoutError as error:  # of answers that are waited for beside Kafka's client
+            raise UnreachableError(self.url, f"no answer in {self.timeout_s:g} s when asked to {doing}") from error
 
-    def _refused(self, error: KafkaError) -> MirrorError:
-        return MirrorError(f"{self.url} refuses the connection ({error.str()}): see --kafka-config")
+    def _refused(self, error: KafkaError) -> BrokersError:
+        return BrokersError(f"{self.url} refuses the connection ({error.str()}): see --kafka-config")
 
     def translated(self, error: KafkaError, doing: str) -> RacewayError:
         """Return an error of Kafka as one of ours."""
@@ -166,16 +172,14 @@ class KafkaCluster:
             said = trouble.str() if trouble is not None and trouble.name() in PASSING else error.str()
             return UnreachableError(self.url, said)
         if name in FENCED:
-            return MirrorError(
+            return BrokersError(
                 "another process has taken over this mirror (same journal, same --name), or it was paused for longer "
                 "than a transaction may take: this one ends"
             )
         if name in LOGIN:
             return self._refused(error)
         if name.endswith(NO_LEAVE):
-            return MirrorError(
-                f"no leave to {doing} at {self.url} ({error.str()}): grant it to the mirror's user there"
-            )
+            return BrokersError(f"no leave to {doing} at {self.url} ({error.str()}): grant it to this user there")
         if name in UNKNOWN_TOPIC:
-            return MirrorError(f"cannot {doing}: {self.url} does not have the topic ({error.str()})")
-        return MirrorError(f"cannot {doing} at {self.url}: {error.str()} ({name})")
+            return BrokersError(f"cannot {doing}: {self.url} does not have the topic ({error.str()})")
+        return BrokersError(f"cannot {doing} at {self.url}: {error.str()} ({name})")

@@ -1,0 +1,94 @@
+"""Thread that writes snapshots of a lane, trims it, and tells who owns it: what waits for Kafka beside the blocks."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from raceway.errors import RacewayError
+from raceway.journal.kafka.lane import Lane
+from raceway.journal.kafka.records import Claimant
+from raceway.journal.kafka.segments import LaneSegment
+from raceway.journal.kafka.snapshots import OWNER, LaneOwner, LaneSnapshot, encode_snapshot, outlived, snapshot_values
+from raceway.journal.log import log
+from raceway.journal.machine import Machine
+
+
+class LaneKeeper:
+    """Snapshots of one lane. A failure is logged only: the next snapshot makes up for it."""
+
+    def __init__(self, lane: Lane, record_bytes: int, machine: Machine) -> None:
+        self._lane, self._record_bytes = lane, record_bytes
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = machine.queue()
+        self._thread = machine.thread(self._run, "raceway-lane-keeper")
+        # Bytes that the value of each segment describes.
+        self._stored: dict[str, int] = {}
+        self._number = 0
+        self._before: LaneSnapshot | None = None
+        self._is_tidy = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Do all queued work and end the thread. Blocks."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def tell_owner(self, epoch: int, claimant: Claimant) -> None:
+        """Queue a note on who owns the lane."""
+        owner = LaneOwner(
+            epoch=epoch,
+            node=claimant.node,
+            address=claimant.address,
+            version=claimant.version,
+            since_us=claimant.time_us,
+        )
+        self._jobs.put(lambda: self._lane.put(f"{OWNER}{epoch}", msgspec.json.encode(owner)))
+
+    def keep(self, snapshot: LaneSnapshot, segments: Sequence[LaneSegment]) -> None:
+        """Queue a snapshot. Packs what changed of its segments, so they may change afterwards."""
+        changed = {
+            segment.entry.key: (segment.size, segment.pack())
+            for segment in segments
+            if self._stored.get(segment.entry.key) != segment.size
+        }
+        self._jobs.put(lambda: self._keep(snapshot, changed))
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except RacewayError as error:
+                log().warning("lane snapshot failed; retried with the next one", reason=str(error))
+            except Exception:  # noqa: BLE001  # otherwise the thread would end unnoticed
+                log().exception("lane keeper failed")
+
+    def _keep(self, snapshot: LaneSnapshot, changed: dict[str, tuple[int, bytes]]) -> None:
+        """Store segments, then the snapshot that lists them, then remove what it does not need."""
+        for key, (size, packed) in changed.items():
+            self._lane.put(key, packed)
+            self._stored[key] = size
+        self._number += 1
+        data = encode_snapshot(snapshot)
+        for key, value in snapshot_values(data, snapshot.epoch, self._number, self._record_bytes):
+            self._lane.put(key, value)
+        self._tidy(snapshot)
+
+    def _tidy(self, snapshot: LaneSnapshot) -> None:
+        """Remove values and records that neither this snapshot nor the one before it needs."""
+        before, self._before = self._before, snapshot
+        listed = {entry.key for entry in snapshot.segments}
+        gone = {entry.key for entry in before.segments} - listed if before else set()
+        if not self._is_tidy:
+            gone |= set(outlived(self._lane.values(), snapshot.epoch, listed))
+            self._is_tidy = True
+        for key in gone:
+            self._lane.put(key, None)
+            self._stored.pop(key, None)
+        low = self._lane.extent()[0]
+        kept_from = min(snapshot.kept_from, before.offset if before else low)
+        if kept_from > low:
+            self._lane.trim(kept_from)
