@@ -21,7 +21,7 @@ PORT_BASE = 21_000
 # Of a simulated bus: what opens the console of one without security, and a token of one with it.
 ADMIN_TOKEN = "the-administrators-token"
 TOKEN_SECRET = "a secret of thirty-two bytes or more"
-OPERATOR = "operator"
+OPERATOR, GUEST = "operator", "guest"
 
 # Small, so that a history of seconds sees segments closed, sealed and removed.
 SETTINGS: dict[str, Any] = {
@@ -38,6 +38,8 @@ SETTINGS: dict[str, Any] = {
     "journal.reserve_bytes": 65_536,
     # Clients of the world refuse and vanish often; nothing is to end as a dead letter by that.
     "broker.subscriptions.failure.max_redelivery_count": 1000,
+    # What failed comes again while the end of a history waits for it.
+    "broker.subscriptions.failure.max_redelivery_delay_ms": 5000,
     "security.admin_token": ADMIN_TOKEN,
     "security.token_secret": TOKEN_SECRET,
     "security.super_admins": [OPERATOR],

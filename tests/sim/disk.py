@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A disk writes whole sectors.
 SECTOR = 512
+# A disk that no history fills, unless a step makes it smaller.
+SIZE = 64 << 20
 
 
 class Crash(BaseException):
@@ -98,11 +100,12 @@ class Disk:
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder, self.dice = folder, dice
+        self._prefix = len(str(folder)) + 1
         folder.mkdir(parents=True)
         self.names: dict[str, _File] = {}
         self._durable: dict[str, _File] = {}
         self._pending: list[_Rename] = []
-        self.size = 64 << 20
+        self.size = SIZE
         # Names of operations to the errors that their next calls raise.
         self.faults: dict[str, list[int]] = {}
         # Operations until the power fails; None: it does not.
@@ -121,7 +124,7 @@ class Disk:
     # ---- names -------------------------------------------------------------------------------------------------------
 
     def name(self, path: Path) -> str:
-        return str(path.relative_to(self.folder))
+        return str(path)[self._prefix :] or "."
 
     def change(self, rename: _Rename) -> None:
         self._apply(self.names, rename)
@@ -266,7 +269,7 @@ class SimFiles(Files):
         assert file is not None, f"{name} was opened to read"
         data = b"".join(buffers)
         grown = position + len(data) - file.size
-        if grown > 0:
+        if grown > 0 and self._disk.size < SIZE:
             free = self._disk.size - self._disk.used()
             if grown > free:
                 data = data[: max(0, len(data) - (grown - free))]

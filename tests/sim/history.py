@@ -11,7 +11,9 @@ import gc
 import logging
 import random
 import shutil
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,13 +24,16 @@ import jwt
 import structlog
 
 from raceway.journal.local import LocalJournal
-from tests.sim.bus import OPERATOR, TOKEN_SECRET
+from raceway.net.connection import HARD, HIGH_WATER
+from tests.sim.bus import GUEST, OPERATOR, TOKEN_SECRET, Bus
 from tests.sim.clients.client import Client, Make
 from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
 from tests.sim.clients.http import HttpClient, StreamClient
 from tests.sim.clients.mb import MbClient
+from tests.sim.clients.operator import set_up
 from tests.sim.clients.seneca import SenecaClient
 from tests.sim.clients.zbus import ZbusClient
+from tests.sim.disk import SIZE
 from tests.sim.machine import EPOCH_S, installed
 from tests.sim.model import Broken, Message, Model, Row
 from tests.sim.world import World
@@ -39,6 +44,17 @@ MAKES: dict[str, Make] = {
 }  # fmt: skip
 # How long the world may take to come to rest.
 _REST_S = 90.0
+# How often services answer meanwhile what they were asked since: callers ask one thing after the other.
+_ROUNDS = 12
+# More than a history has.
+_MOST_MESSAGES = 10_000
+# Bytes that one read may add to what is held, before its limit is looked at.
+_ONE_READ = 512 * 1024
+# Timers of a bus without clients, and how many of each: sweeps of four wires, upkeep and tick, the console's own wait,
+# redeliveries and absent consumers of durable subscriptions.
+# `asyncio.wait_for` of the process that waits for its end: its timer has another name from Python 3.12 on.
+_WAIT_FOR = "_release_waiter" if sys.version_info < (3, 12) else "Timeout._on_timeout"
+_OWN_TIMERS = {"Doors._sweep": 4, "_set_result_unless_cancelled": 2, _WAIT_FOR: 1, "Alarms._sweep": 2}
 
 
 class Step(NamedTuple):
@@ -60,6 +76,8 @@ class Plan:
     steps: tuple[Step, ...]
     splitting: float
     habits: tuple[str, ...] = ()
+    # What an operator sets up first: `guests`, `schema`, `letters`.
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,11 +90,13 @@ class Switches:
     weights: dict[str, float] = field(
         default_factory=lambda: {
             "act": 100.0, "close": 1.0, "reset": 1.0, "vanish": 0.3, "slow": 1.0, "read": 2.0, "half": 0.3,
-            "power": 0.15, "power-later": 0.25, "kill": 0.1, "stop": 0.1, "eio": 0.08, "full": 0.1, "room": 0.3,
-            "late-disk": 0.5, "sleep": 0.8, "freeze": 0.2, "clock": 0.3, "flip": 0.03, "delete": 0.03,
+            "flood": 0.3, "power": 0.15, "power-later": 0.25, "kill": 0.1, "stop": 0.1, "eio": 0.08, "full": 0.1,
+            "room": 0.3, "late-disk": 0.5, "sleep": 0.8, "freeze": 0.2, "clock": 0.3, "flip": 0.03, "delete": 0.03,
         }
     )  # fmt: skip
     settings: dict[str, Any] = field(default_factory=dict)
+    # What operators may set up.
+    rules: tuple[str, ...] = ("guests", "schema", "letters")
     # `patient`: consumers acknowledge in order, and nothing else. `oneway`: MB publishes without ids, and nothing else.
     habits: tuple[str, ...] = ()
 
@@ -93,20 +113,28 @@ def make_plan(seed: int, steps: int, switches: Switches = Switches()) -> Plan:  
         Step(number, kind, dice.randrange(switches.slots), _pause(dice))
         for number, kind in enumerate(dice.choices(kinds, weights, k=steps))
     )
-    settings = {**_settings(dice), **switches.settings}
-    return Plan(seed, wires, settings, made, dice.choice((0.0, 0.1, 0.5)), switches.habits)
+    settings = {**_settings(dice, steps), **switches.settings}
+    splitting = dice.choice((0.0, 0.1, 0.5))
+    rules = tuple(rule for rule in switches.rules if dice.random() < 0.4)
+    return Plan(seed, wires, settings, made, splitting, switches.habits, rules)
 
 
 def _pause(dice: random.Random) -> float:
-    return dice.choice((0.0, 0.0, 0.001, 0.005, 0.02, 0.1)) * dice.random()
+    """A moment before a step: mostly short, so that much is under way at once."""
+    return dice.choice((0.0, 0.0, 0.0, 0.0005, 0.002, 0.05)) * dice.random()
 
 
-def _settings(dice: random.Random) -> dict[str, Any]:
+def _settings(dice: random.Random, steps: int) -> dict[str, Any]:
+    # Segments and caches grow with the history: each kind of trouble needs some, dozens find nothing that some do not.
+    scale = max(1, steps // 100)
     chosen: dict[str, Any] = {
         "security.enabled": dice.random() < 0.2,
-        "journal.retention.max_bytes": dice.choice((0, 0, 0, 40_000)),
-        "journal.segment_bytes": dice.choice((4_000, 16_000, 60_000)),
+        "journal.retention.max_bytes": dice.choice((0, 0, 0, 40_000 * scale)),
+        "journal.segment_bytes": dice.choice((4_000, 16_000, 60_000)) * scale,
+        "journal.row_group_rows": 64 * scale,
         "journal.seal": dice.random() < 0.7,
+        "listen.output_bytes": dice.choice((2_000, 60_000, 16 << 20)),
+        "broker.subscriptions.recent_bytes": dice.choice((8_000 * scale, 64 << 20, 64 << 20)),
         "broker.linger_ms": dice.choice((0.0, 20.0)),
     }
     return chosen
@@ -123,13 +151,16 @@ class History:
         self.is_secure = bool(plan.settings.get("security.enabled"))
         self.world.on_end = self._note_end
         self.clients: dict[int, Client] = {}
-        # A token of the operator, good for longer than a history and its jumping clocks.
-        claims = {"iss": "raceway", "exp": int(EPOCH_S) + 86_400 * 30, "sub": OPERATOR}
-        claims |= {"principal_type": "service_account", "principal_name": OPERATOR}
-        self.operator_token = jwt.encode(claims, TOKEN_SECRET, algorithm="HS256")
+        # Tokens that are good for longer than a history and its jumping clocks.
+        self.operator_token, self.guest_token = _token(OPERATOR), _token(GUEST)
         # Messages published with an id for deduplication, and when.
         self.repeatable: list[tuple[Message, float]] = []
+        # Subscriptions whose messages become dead letters when they fail.
+        self.with_letters: set[str] = set()
+        # Calls, messages and answers that clients have sent.
+        self.calls = 0
         self.has_flips = False
+        self._last_end = ""
         self.may_repeat = all(step.kind != "clock" for step in plan.steps)
 
     def run(self, only: Sequence[int] | None = None) -> None:
@@ -138,6 +169,8 @@ class History:
         with _logging_into(self.world), installed(self.world):
             try:
                 self._boot()
+                if self.plan.rules:
+                    set_up(self)
                 for step in self.plan.steps:
                     if chosen is None or step.number in chosen:
                         self._do(step)
@@ -152,6 +185,7 @@ class History:
         dice = random.Random(f"{self.plan.seed}/{step.number}")
         getattr(self, "_" + step.kind.replace("-", "_"))(step.slot, dice)
         self.world.run_for(0.0)
+        self._check_bounds()
 
     # ---- kinds of steps ----------------------------------------------------------------------------------------------
 
@@ -182,6 +216,9 @@ class History:
     def _slow(self, slot: int, dice: random.Random) -> None:
         self._client(slot).read_slowly(dice.choice((0, 200, 2000)))
 
+    def _flood(self, slot: int, dice: random.Random) -> None:
+        self._client(slot).flood(dice)
+
     def _read(self, slot: int, dice: random.Random) -> None:
         self._client(slot).read_again()
 
@@ -211,7 +248,7 @@ class History:
         self.world.say(f"the disk has {disk.size - disk.used()} bytes left")
 
     def _room(self, slot: int, dice: random.Random) -> None:
-        self.world.disk.size = 64 << 20
+        self.world.disk.size = SIZE
 
     def _late_disk(self, slot: int, dice: random.Random) -> None:
         self.world.disk.latency_s = dice.choice((0.0001, 0.0005, 0.005, 0.1))
@@ -223,6 +260,9 @@ class History:
     def _freeze(self, slot: int, dice: random.Random) -> None:
         pause_s = dice.choice((0.2, 1.0, 5.0))
         self.world.say(f"the machine stands still for {pause_s} s")
+        for queue in self.model.queues.values():
+            # The bus hears later of consumers that have just closed.
+            queue.excuses = [until + pause_s if until > self.world.now else until for until in queue.excuses]
         self.world.now += pause_s
 
     def _clock(self, slot: int, dice: random.Random) -> None:
@@ -242,7 +282,8 @@ class History:
         self.world.say("the bus is stopped")
         self.world.stop()
         names = sorted(name for name in disk.names if name.endswith((".blocks", ".parquet")))
-        if self.world.bus is None and names:
+        # Not after a loss of power, too: it may take with it how far the rows went, and the file is all that is left.
+        if self.world.bus is None and names and self._last_end != "power":
             name = dice.choice(names)
             self.model.is_damaged = True
             self.repeatable.clear()  # ids go with the rows that have them
@@ -267,6 +308,7 @@ class History:
         self.check_journal()
 
     def _note_end(self, kind: str) -> None:
+        self._last_end = kind
         self.world.say({"power": "(the power failed)", "kill": "(killed)", "stop": "(stopped)"}[kind])
         self.model.note_end(kind)
 
@@ -277,11 +319,10 @@ class History:
         journal = bus.journal
         first = journal.first_position()
         at_start = _told(journal)
-        columns = ["sequence", "topic", "offset", "kind", "payload", "time_us"]
         rows = [
-            Row(*(row[name] for name in columns))
-            for batch in journal.read(first, journal.committed + 1, columns)
-            for row in batch.to_pylist()
+            Row._make(values)
+            for batch in journal.read(first, journal.committed + 1, Row._fields)
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         ]
         # A lost file is told at the start; a flipped bit, where it cannot be mended, when its row is read.
         self.model.check_journal(rows, first, _told(journal) if self.has_flips else at_start)
@@ -290,7 +331,7 @@ class History:
         """Take all troubles away, let everybody read, and check that everything promised has happened."""
         world = self.world
         world.disk.faults.clear()
-        world.disk.power, world.disk.size, world.disk.latency_s = None, 64 << 20, 0.0005
+        world.disk.power, world.disk.size, world.disk.latency_s = None, SIZE, 0.0005
         if world.bus is not None and world.bus.journal.health().status == "read_only":
             world.kill()
         if world.bus is None:
@@ -299,10 +340,7 @@ class History:
         world.say("everybody comes to rest")
         for client in self.clients.values():
             client.settle()
-        world.run_for(12.0)
-        for client in self.clients.values():
-            client.settle()
-        world.run_for(_REST_S)
+        self._rest()
         self.check_journal()
         for client in self.clients.values():
             if client.line is not None and (waiting := client.unanswered()) and client.is_faultless:
@@ -311,6 +349,21 @@ class History:
         self.model.check_asked()
         self._drain()
         self._check_leftovers()
+
+    def _rest(self) -> None:
+        """Let time pass until everybody has what is owed, and nothing has happened since, or for `_REST_S`."""
+        quiet, before = 0, (-1, -1)
+        for _ in range(_ROUNDS):
+            self.world.run_for(_REST_S / _ROUNDS)
+            for client in self.clients.values():
+                client.settle()
+            is_waiting = any(client.line is not None and client.unanswered() for client in self.clients.values())
+            now = (self.model.taken, len(self.world.lines))
+            quiet = quiet + 1 if now == before and not is_waiting and not self.model.waiting() else 0
+            before = now
+            if quiet >= 2:
+                return
+        self.world.run_for(12.0)
 
     def _check_deaf(self) -> None:
         """A publisher that asks for no answers is read from, whether it reads or not."""
@@ -342,10 +395,16 @@ class History:
             consumer.connect()
             world.run_for(0.1)
             self._empty(consumer, queue.name)
-        for _ in range(40):
-            world.run_for(3.0)
+        quiet = 0
+        for _ in range(_MOST_MESSAGES):  # of one key each comes when the one before is acknowledged
+            before = model.taken
+            world.run_for(3.0 if quiet else 0.3)
             for client in last:
                 client.settle()
+            quiet = quiet + 1 if model.taken == before else 0
+            if quiet > 3:  # a redelivery comes after some seconds
+                break
+        self.check_journal()  # again, with dead letters that came of closing
         model.check_drained()
         for client in last:
             client.leave("close")
@@ -358,21 +417,63 @@ class History:
             consumer.drain(queue)
             self.world.run_for(2.0)
 
+    def _check_bounds(self) -> None:
+        """What the bus holds in memory is within the bounds that its settings name."""
+        bus = self.world.bus
+        if bus is None:
+            return
+        settings = self.world.settings
+        for server in bus.doors.wires.values():
+            gate = server.gate
+            most = HARD * gate.output_mark() + HIGH_WATER + _ONE_READ
+            for session in gate.sessions:
+                if session.waiting() > most:
+                    raise Broken(f"{session.waiting()} bytes wait for one connection, of at most {most}")
+        recent, most = bus.local.broker.subscriptions.recent.bytes, settings.broker.subscriptions.recent_bytes
+        if recent > most + _ONE_READ:
+            raise Broken(f"{recent} bytes of recent rows are kept, of at most {most}")
+        held, most = bus.local.door.runtime.unfinished.total, settings.broker.unfinished_bytes
+        if held > most:
+            raise Broken(f"{held} bytes of unfinished messages are kept, of at most {most}")
+
     def _check_leftovers(self) -> None:
         """When all clients have left, nothing of them is left."""
         world, bus = self.world, self.world.bus
         assert bus is not None
         for client in self.clients.values():
             client.leave("close")
-        world.run_for(_REST_S)
+        found = ""
+        for _ in range(_ROUNDS):
+            world.run_for(_REST_S / _ROUNDS)
+            found = self._leftovers(bus)
+            if not found:
+                return
+        raise Broken(found)
+
+    def _leftovers(self, bus: Bus) -> str:
+        """Tell what is left of clients, empty if nothing is."""
+        world = self.world
         sessions = [session for server in bus.doors.wires.values() for session in server.gate.sessions]
         vanished = [link for link in world.network.links.values() if link.is_vanished]
         if len(sessions) > len(vanished):
-            raise Broken(f"{len(sessions)} sessions are left over, {len(vanished)} peers have vanished")
+            return f"{len(sessions)} sessions are left over, {len(vanished)} peers have vanished"
+        # A peer that vanished may still be waited for, with one timer.
+        left = Counter(world.loop.timers()) - Counter(_OWN_TIMERS)
+        if left.total() > len(vanished):
+            return f"timers are left over, and {len(vanished)} peers have vanished: {dict(left)}"
+        peers = [peer for peer in bus.local.broker.peers.values() if peer.open]
+        if len(peers) > len(vanished):
+            return f"{len(peers)} peers are left over, {len(vanished)} have vanished"
         if bus.local.expiring:
-            raise Broken(f"{bus.local.expiring} requests are left over")
-        if held := bus.local.door.runtime.unfinished.total:
-            raise Broken(f"{held} bytes of unfinished messages are left over")
+            return f"{bus.local.expiring} requests are left over"
+        held = bus.local.door.runtime.unfinished.total
+        return f"{held} bytes of unfinished messages are left over" if held else ""
+
+
+def _token(name: str) -> str:
+    claims = {"iss": "raceway", "exp": int(EPOCH_S) + 86_400 * 30, "sub": name}
+    claims |= {"principal_type": "service_account", "principal_name": name}
+    return jwt.encode(claims, TOKEN_SECRET, algorithm="HS256")
 
 
 def _told(journal: LocalJournal) -> list[tuple[int, int]]:
@@ -382,12 +483,13 @@ def _told(journal: LocalJournal) -> list[tuple[int, int]]:
 
 
 class Outcome(NamedTuple):
-    """How a history ended: what was broken, if anything, its lines, and a number for all of it."""
+    """How a history ended: what was broken, if anything, its lines, a number for all of it, and the clients' calls."""
 
     seed: int
     broken: str
     lines: tuple[str, ...]
     digest: str
+    calls: int = 0
 
 
 def run_plan(plan: Plan, only: Sequence[int] | None = None) -> Outcome:
@@ -399,7 +501,7 @@ def run_plan(plan: Plan, only: Sequence[int] | None = None) -> Outcome:
         except Broken as found:
             broken = str(found)
             history.world.say(f"BROKEN: {broken}")
-        return Outcome(plan.seed, broken, tuple(history.world.lines), history.world.digest())
+        return Outcome(plan.seed, broken, tuple(history.world.lines), history.world.digest(), history.calls)
 
 
 @contextmanager

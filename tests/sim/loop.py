@@ -82,7 +82,8 @@ class SimLoop(base_events.BaseEventLoop):
 
     def timers(self) -> list[str]:
         """Names of the callbacks of all timers that are set."""
-        return [repr(handle._callback) for handle in self._scheduled if not handle._cancelled]
+        called = (handle._callback for handle in self._scheduled if not handle._cancelled)
+        return [getattr(call, "__qualname__", type(call).__name__) for call in called]
 
     def forget(self) -> None:
         """Close what was left of a dead process, so that the garbage collector finds nothing to do at its own time."""

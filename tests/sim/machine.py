@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import os
 import queue
 import random
-import secrets
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,10 +22,14 @@ import greenlet
 import msgspec
 import pyarrow as pa
 
+from raceway import chance
 from raceway.broker.peers import Peer
 from raceway.broker.subscriptions.subscription import Subscription
 from raceway.errors import RacewayError
+from raceway.journal.format import Columns
+from raceway.journal.integrity.checksum import STRIPE
 from raceway.journal.machine import Machine
+from raceway.journal.read.blocks import StoredBlock
 from raceway.journal.write.seal import hold_rows, seal_segment
 from raceway.journal.write.sealer import SealOutcome
 from raceway.net import ids
@@ -234,21 +235,39 @@ def _numbered(kind: type, numbers: Iterator[int]) -> Callable[[Any], int]:
     return number
 
 
+class _Decoded:
+    """`StoredBlock._decode` that keeps rows by everything that they follow from: half of a history is reading the same
+    small blocks again. The bytes are read and checked each time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, pa.RecordBatch] = {}
+
+    def decode(self, block: StoredBlock, begin: int, end: int, columns: Columns) -> pa.RecordBatch:
+        prefix = block.prefix
+        if prefix.body_size > STRIPE:  # in several stripes some may be bad, and columns in others good
+            return _decode(block, begin, end, columns)
+        chosen = None if columns is None else tuple(columns)
+        # The sums of the body are a part of the meta, and the prefix has the sum of that.
+        key = (bytes(block._load(0, prefix.body_size)), prefix, begin, end, chosen)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = _decode(block, begin, end, columns)
+        return found
+
+
+_decode = StoredBlock._decode
 _HASHED_BY_ADDRESS = (Connection, Peer, Subscription, PooledConnection)
 
 
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Replace the process's clocks and random numbers by those of a world, as a preloaded library would."""
+    """Replace the process's clocks by those of a world, as a preloaded library would, and the bus's chance."""
     dice = random.Random(f"{world.seed}/entropy")
 
     def wall_s() -> float:
         return EPOCH_S + world.now + world.skew_s
 
-    def urandom(size: int) -> bytes:
-        return dice.randbytes(size)
-
-    numbers = iter(range(1, 1 << 60))
+    numbers, decoded = iter(range(1, 1 << 60)), _Decoded()
     replaced: list[tuple[Any, str, Any]] = [
         (time, "time", wall_s),
         (time, "time_ns", lambda: round(wall_s() * 1e6) * 1000),
@@ -256,15 +275,7 @@ def installed(world: World) -> Iterator[None]:
         (time, "monotonic_ns", lambda: round(world.now * 1e9)),
         (time, "perf_counter", lambda: world.now),
         (time, "perf_counter_ns", lambda: round(world.now * 1e9)),
-        (os, "urandom", urandom),
-        (random, "choices", dice.choices),
-        (random, "choice", dice.choice),
-        (random, "random", dice.random),
-        (random, "randint", dice.randint),
-        (secrets, "randbits", dice.getrandbits),
-        (secrets, "token_bytes", lambda size=32: dice.randbytes(size)),
-        (secrets, "token_hex", lambda size=32: dice.randbytes(size).hex()),
-        (uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        (StoredBlock, "_decode", lambda *asked: decoded.decode(*asked)),
         *((kind, "__hash__", _numbered(kind, numbers)) for kind in _HASHED_BY_ADDRESS),
     ]
     kept = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in replaced]
@@ -272,7 +283,9 @@ def installed(world: World) -> Iterator[None]:
         setattr(owner, name, value)
     ids._random_ids.clear()
     try:
-        yield
+        # Chance of the bus, which has the number of the first process.
+        with chance.replaced(dice, 1):
+            yield
     finally:
         for owner, name, value in kept:
             if value is None:

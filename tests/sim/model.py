@@ -53,6 +53,7 @@ class Message:
     is_repeated: bool = False  # sent again, under an id for deduplication
     is_forbidden: bool = False  # its sender may not publish
     is_converted: bool = False  # a document of Seneca's, which other wires get as another text
+    is_malformed: bool = False  # not what the schema of its topic wants
 
 
 class LiveReader:
@@ -84,6 +85,9 @@ class Durable:
     def __init__(self, model: Model, name: str, topic: str, since: float) -> None:
         self.name, self.topic, self.since = name, topic, since
         self._model = model
+        self.has_letters = False
+        # Messages whose acknowledgement was sent, answered or not.
+        self.settled: set[str] = set()
         self.seen: set[str] = set()
         # When the acknowledgement of a message was answered.
         self.acknowledged: dict[str, float] = {}
@@ -113,16 +117,22 @@ class Queue:
         self.again: set[str] = set()
         # Consumers that may have been handed a message when they broke: until when it can have been sent.
         self.excuses: list[float] = []
+        self._was_stopped = True
 
-    def take(self, token: str, payload: bytes) -> None:
+    def take(self, token: str, payload: bytes, *, is_late: bool = False) -> None:
+        """A message was handed out; `is_late`: by a bus that has ended meanwhile."""
         self._model.check_copy(token, self.topic, payload, f"queue {self.name}")
-        if token in self.now or (token in self.seen and token not in self.again):
+        if is_late and not self._was_stopped:  # it may come again, or has
+            self.again.add(token)
+        elif token in self.now or (token in self.seen and token not in self.again):
             raise Broken(f"queue {self.name} handed out {token} twice")
+        elif not is_late:
+            self.now.append(token)
         self.seen.add(token)
-        self.now.append(token)
 
     def note_end(self, kind: str) -> None:
         """The bus ended: what it handed out may come again, unless it was stopped orderly."""
+        self._was_stopped = kind == "stop"
         self.again = self.again - set(self.now) if kind == "stop" else self.again | set(self.now)
         self.now = []
 
@@ -162,7 +172,15 @@ class Model:
         self.is_damaged = False
         # Whether power was lost: what the disk failed to take may then be there after all.
         self.power_lost = False
+        # Topics that are bound to a schema; topics of dead letters to those that they are of.
+        self.bound: set[str] = set()
+        self.letters: dict[str, str] = {}
+        # Tokens that are on the topic of dead letters.
+        self._dead: set[str] = set()
+        self._was_killed = False
         self.made = 0
+        # Copies that clients were given.
+        self.taken = 0
 
     # ---- what clients tell -------------------------------------------------------------------------------------------
 
@@ -172,10 +190,13 @@ class Model:
         """A new message, as it is about to be sent."""
         self.made += 1
         token = f"m{self.made}"
-        payload = f'{{"m":"{token}","x":"{"." * size}"}}'.encode()
+        is_malformed = topic in self.bound and self.made % 3 == 0
+        fits = ',"ok":1' if topic in self.bound and not is_malformed else ""
+        payload = f'{{"m":"{token}","x":"{"." * size}"{fits}}}'.encode()
         message = Message(
-            token, topic, payload, connection, self.now(), is_request=is_request, is_forbidden=is_forbidden
-        )
+            token, topic, payload, connection, self.now(), is_request=is_request, is_forbidden=is_forbidden,
+            is_malformed=is_malformed,
+        )  # fmt: skip
         self.messages[token] = message
         return message
 
@@ -183,6 +204,8 @@ class Model:
         """The answer to a message."""
         if message.is_forbidden and state in ("acknowledged", "stored"):
             raise Broken(f"{message.token} was accepted from one who may not publish")
+        if message.is_malformed and state in ("acknowledged", "stored") and not self.is_damaged:
+            raise Broken(f"{message.token} was accepted against the schema of {message.topic}")
         if message.state in ("acknowledged", "refused"):
             raise Broken(f"{message.token} was answered twice: {message.state}, then {state}")
         message.state = state
@@ -202,10 +225,11 @@ class Model:
 
     def check_copy(self, token: str, topic: str, payload: bytes, who: str) -> None:
         """A message was received: somebody sent it, to this topic, with these bytes."""
+        self.taken += 1
         message = self.messages.get(token)
         if message is None:
             raise Broken(f"{who} got {token}, which nobody sent")
-        if message.topic != topic:
+        if message.topic != self.letters.get(topic, topic):
             raise Broken(f"{who} got {token} of {message.topic} as one of {topic}")
         if message.payload != payload and not message.is_converted:
             raise Broken(f"{who} got {token} with other bytes: {payload[:80]!r}")
@@ -235,12 +259,12 @@ class Model:
         asked = self.asked[message.token] = Asked(message.token, by, deadline)
         return asked
 
-    def serve(self, token: str, who: str) -> None:
-        """A service was handed a request."""
+    def serve(self, token: str, who: str, *, is_late: bool = False) -> None:
+        """A service was handed a request; `is_late`: by a bus that has ended meanwhile."""
         asked = self.asked.get(token)
         if asked is None:
             raise Broken(f"{who} was handed {token}, which is no request")
-        asked.served += 1
+        asked.served += not is_late
         if asked.served > 1:
             raise Broken(f"request {token} was handed out twice, now to {who}")
 
@@ -256,6 +280,7 @@ class Model:
     def note_end(self, kind: str) -> None:
         """The bus ended. Live subscriptions and open requests ended with it."""
         self.power_lost = self.power_lost or kind == "power"
+        self._was_killed = self._was_killed or kind != "stop"
         for reader in self.live:
             reader.is_open = reader.is_open and reader.is_kept
         for queue in self.queues.values():
@@ -281,6 +306,8 @@ class Model:
                 raise Broken(f"{message.token} of {message.topic} was acknowledged and is not in the journal")
             if row is not None and message.is_forbidden:
                 raise Broken(f"{message.token} of {message.topic} is of one who may not publish, and in the journal")
+            if row is not None and message.is_malformed and not self.is_damaged:
+                raise Broken(f"{message.token} is in the journal against the schema of {message.topic}")
             if row is not None and message.state == "refused":
                 raise Broken(f"{message.token} of {message.topic} was refused and is in the journal")
             if row is not None and message.state == "failed" and not self.power_lost:
@@ -305,11 +332,15 @@ class Model:
         """Rows of messages by token: each once, with its own bytes."""
         stored: dict[str, Row] = {}
         self._published = []
+        self._dead.clear()
         for row in self.rows:
             found = TOKEN.search(row.payload) if row.kind in ("publish", "request") else None
             if found is None or row.topic.startswith(("raceway.", "system.")):
                 continue
             token = found[1].decode()
+            if row.topic in self.letters:
+                self._check_letter(row, token)
+                continue
             if token in stored:
                 raise Broken(f"{token} is in the journal twice: at {stored[token].sequence} and {row.sequence}")
             if row.kind == "publish":
@@ -320,6 +351,13 @@ class Model:
             self.learn(row.topic, row.offset, token)
             stored[token] = row
         return stored
+
+    def _check_letter(self, row: Row, token: str) -> None:
+        """A dead letter is the message as it was sent, once, but for a crash between the letter and the cursor."""
+        self.check_copy(token, row.topic, row.payload, f"the topic {row.topic}")
+        if token in self._dead and not self._was_killed:
+            raise Broken(f"{token} is on {row.topic} twice")
+        self._dead.add(token)
 
     def _check_offsets(self) -> None:
         """Offsets of a topic are dense, but where rows are told to be lost."""
@@ -385,6 +423,12 @@ class Model:
             if missed := between - set(offsets):
                 raise Broken(f"{reader.name} missed offsets {sorted(missed)[:5]} of {topic} in between")
 
+    def waiting(self) -> bool:
+        """Return whether somebody waits for an answer that is to come, or for a deadline."""
+        return any(
+            not asked.answers and not asked.is_lost and asked.deadline != float("inf") for asked in self.asked.values()
+        )
+
     def check_asked(self) -> None:
         for asked in self.asked.values():
             if not asked.answers and not asked.is_lost and self.now() > asked.deadline:
@@ -406,6 +450,9 @@ class Model:
                     and self._is_owed(message, durable)
                 ):
                     raise Broken(f"{durable.name} never got {message.token} of {message.topic}")
+            for token in sorted(durable.seen - durable.settled - (self._dead if durable.has_letters else set())):
+                if token in stored:
+                    raise Broken(f"{durable.name} got {token}, did not acknowledge it, and never got it again")
         for queue in self.queues.values():
             missed = [message for message in self.published(queue.topic) if self._is_owed(message, queue)]
             excuses = sorted(queue.excuses)
@@ -414,6 +461,7 @@ class Model:
                 if not excuses or excuses.pop() < message.at:
                     raise Broken(f"queue {queue.name} never handed out {message.token}")
 
-    @staticmethod
-    def _is_owed(message: Message, receiver: Durable | Queue) -> bool:
-        return message.at > receiver.since and message.token not in receiver.seen
+    def _is_owed(self, message: Message, receiver: Durable | Queue) -> bool:
+        if isinstance(receiver, Durable) and receiver.has_letters and message.token in self._dead:
+            return False
+        return message.at > receiver.since and message.token not in receiver.seen and not message.is_malformed

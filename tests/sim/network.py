@@ -160,7 +160,12 @@ class Link(asyncio.Transport):
     @property
     def is_current(self) -> bool:
         """Whether the bus at its other end still runs and is not being stopped."""
-        return self._boot == self._network.world.boots and not self._network.world.is_stopping
+        return self.is_of_this_boot and not self._network.world.is_stopping
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the bus at its other end has not ended since."""
+        return self._boot == self._network.world.boots and self._network.world.bus is not None
 
     def half_close(self) -> None:
         """Send a FIN after everything sent so far; go on reading."""

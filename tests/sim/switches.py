@@ -26,8 +26,8 @@ def read_switches(text: str) -> Switches:
             settings[name.removeprefix("settings.")] = msgspec.json.decode(value)
         elif name == "wires":
             changed["wires"] = tuple(value.split(","))
-        elif name == "habits":
-            changed["habits"] = tuple(value.split(","))
+        elif name in ("habits", "rules"):
+            changed[name] = tuple(filter(None, value.split(",")))
         elif name == "slots":
             changed["slots"] = int(value)
         else:

@@ -99,10 +99,42 @@ def accepted_before_an_earlier_one(told: Told) -> None:
     told.rows[:] = [first._replace(payload=second.payload), second._replace(payload=first.payload)]
 
 
+def accepted_against_its_schema(told: Told) -> None:
+    told.model.bound.add("t")
+    for _ in range(3):
+        told.publish()
+
+
+def stored_against_its_schema(told: Told) -> None:
+    told.model.bound.add("t")
+    for _ in range(3):
+        told.publish(acknowledged=False)
+
+
+def a_dead_letter_twice(told: Told) -> None:
+    told.model.letters["dead"] = "t"
+    message = told.publish()
+    for offset in range(2):
+        told.rows.append(Row(len(told.rows), "dead", offset, "publish", message.payload, int(told.now)))
+
+
+def a_dead_letter_of_nothing(told: Told) -> None:
+    told.model.letters["dead"] = "t"
+    payload = told.publish("elsewhere").payload
+    told.rows.append(Row(len(told.rows), "dead", 0, "publish", payload, int(told.now)))
+
+
+def neither_acknowledged_nor_given_again(told: Told) -> None:
+    durable = told.model.add_durable("s on t", "t")
+    message = told.publish()
+    durable.take(message.token, message.payload, 0, told.now)
+
+
 BREAKS = (
     lost, stored_twice, offset_left_out, position_left_out, time_back, another_message_under_an_offset,
     refused_and_stored, missed_by_a_subscriber, never_delivered, never_handed_out, never_answered,
-    accepted_before_an_earlier_one,
+    accepted_before_an_earlier_one, accepted_against_its_schema, stored_against_its_schema, a_dead_letter_twice,
+    a_dead_letter_of_nothing, neither_acknowledged_nor_given_again,
 )  # fmt: skip
 
 
@@ -126,6 +158,7 @@ def test_kept_promises_are_not_found_fault_with() -> None:
         message = told.publish()
         reader.take(message.token, "t", message.payload)
         durable.take(message.token, message.payload, len(told.rows) - 1, told.now)
+        durable.settled.add(message.token)
         queue.take(message.token, message.payload)
     told.publish("elsewhere")
     told.publish(acknowledged=False, stored=False)
@@ -151,3 +184,18 @@ def test_receivers_are_held_to_once() -> None:
             again()
     queue.note_end("power")
     queue.take(message.token, message.payload)
+    queue.take(message.token, message.payload, is_late=True)  # what was handed out before the power failed
+
+
+def test_a_dead_letter_settles_a_message() -> None:
+    told = Told()
+    told.model.letters["dead"] = "t"
+    durable = told.model.add_durable("s on t", "t")
+    durable.has_letters = True
+    for given in (True, False):
+        message = told.publish()
+        if given:
+            durable.take(message.token, message.payload, message.offset or 0, told.now)
+        offset = sum(row.topic == "dead" for row in told.rows)
+        told.rows.append(Row(len(told.rows), "dead", offset, "publish", message.payload, int(told.now)))
+    told.check()

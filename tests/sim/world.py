@@ -43,7 +43,7 @@ class World:
         self._scheduled = 0
         self.disk = Disk(folder, random.Random(f"{seed}/disk"))
         self.network = Network(self, random.Random(f"{seed}/network"))
-        self._settings = load_settings(folder, settings)
+        self.settings = load_settings(folder, settings)
         self._crash = ""
         self.boots = 0
         self.bus: Bus | None = None
@@ -136,7 +136,7 @@ class World:
         self.machine = SimMachine(self)
         self.loop = SimLoop(lambda: self.now, self.network, self.machine)
         try:
-            self.bus = bus = Bus(self._settings, self.loop, self.network, self.machine)
+            self.bus = bus = Bus(self.settings, self.loop, self.network, self.machine)
         except Crash:
             self._die()
             return False

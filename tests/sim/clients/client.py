@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from tests.sim.history import History
 
 # Topics of publishes, of requests, and of the zbus queue.
-TOPICS = ("t.a", "t.b", "t.c", "q.a")
+TOPICS = ("t.a", "t.b", "t.c", "t.s", "q.a")
 ASKED = ("r.a", "r.b")
 QUEUES = ("q.a",)
+# What a guest may publish to and consume from.
+OF_GUESTS = ("t.a", "q.a")
 
 
 def token_of(payload: bytes, who: str) -> str:
@@ -58,15 +60,31 @@ class Client(Party):
         return self.line.number
 
     @property
+    def is_late(self) -> bool:
+        """Whether it still reads what a bus sent that has ended meanwhile."""
+        return self.line is not None and not self.line.is_of_this_boot
+
+    @property
     def may(self) -> bool:
         """Whether it may publish and consume: with security on, who shows the operator's token."""
         return not self.history.is_secure or (self.has_tokens and self.slot % 3 != 0)
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it has a token that opens a few topics, and no more."""
+        return self.may and self.history.is_secure and "guests" in self.history.plan.rules and self.slot % 3 == 2
+
+    def may_use(self, topic: str) -> bool:
+        """Whether it may publish to a topic and consume from it."""
+        return topic in OF_GUESTS if self.is_guest else self.may
 
     @property
     def token(self) -> str:
         """The token that opens what is guarded, empty for who has none."""
         if not self.history.is_secure:
             return ADMIN_TOKEN
+        if self.is_guest:
+            return self.history.guest_token
         return self.history.operator_token if self.may else ""
 
     def bearer(self) -> list[tuple[str, str]]:
@@ -75,13 +93,16 @@ class Client(Party):
 
     def new_message(self, topic: str, *, is_request: bool = False, size: int = 0) -> Message:
         """Make a message that is about to be sent on this connection."""
-        return self.model.send(topic, self.number, is_request=is_request, size=size, is_forbidden=not self.may)
+        return self.model.send(
+            topic, self.number, is_request=is_request, size=size, is_forbidden=not self.may_use(topic)
+        )
 
     def token_of(self, payload: bytes) -> str:
         """Return the token of a message that this client was given, if it may have it."""
         found = token_of(payload, self.name)
-        if not self.may:
-            raise Broken(f"{self.name} got {found} and may not consume")
+        message = self.model.messages.get(found)
+        if message is not None and not self.may_use(message.topic):
+            raise Broken(f"{self.name} got {found} of {message.topic} and may not consume it")
         return found
 
     def say(self, text: str) -> None:
@@ -116,6 +137,12 @@ class Client(Party):
     def do(self, dice: random.Random) -> None:
         raise NotImplementedError
 
+    def flood(self, dice: random.Random) -> None:
+        """Do much at once."""
+        if self.line is not None or self.connect():
+            for _ in range(dice.choice((10, 40))):
+                self.do(dice)
+
     def settle(self) -> None:
         """Before the end: read on, finish what is open."""
         if self.line is not None:
@@ -126,10 +153,12 @@ class Client(Party):
         """What should have been answered by now, when everything is at rest."""
         return []
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, calls: int = 1) -> None:
+        """Send bytes with so many calls, messages or answers."""
         if self.line is not None:
             self.line.send(data)
             self._spoke = self.world.now
+            self.history.calls += calls
 
     # ---- ends of connections -----------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ class HttpClient(OverHttp):
         within = [
             message
             for message, at in self.history.repeatable
-            if self.world.now - at < 400.0 and message.is_forbidden != self.may
+            if self.world.now - at < 400.0 and message.is_forbidden != self.may_use(message.topic)
         ]
         if within:
             message = dice.choice(within)

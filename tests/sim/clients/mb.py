@@ -115,6 +115,9 @@ class MbClient(Client):
     def _copy(self, topic: str, payload: bytes) -> None:
         """One copy, however many of one's own subscriptions match."""
         token = self.token_of(payload)
+        if topic in self.model.letters:
+            self.model.check_copy(token, topic, payload, self.name)
+            return
         wanting = [reader for pattern, reader in self.readers.items() if matches(pattern, topic)]
         for reader in wanting:
             reader.take(token, topic, payload)
@@ -128,7 +131,8 @@ class MbClient(Client):
 
     def do(self, dice: random.Random) -> None:
         if self._held and dice.random() < 0.7:
-            self._answer(dice)
+            for _ in range(min(len(self._held), dice.choice((1, 1, 3)))):
+                self._answer(dice)
             return
         choice = 0.0 if "oneway" in self.history.plan.habits else dice.random()
         if choice < 0.5:
@@ -192,6 +196,10 @@ class MbClient(Client):
         choice = dice.random()
         if choice < 0.1:
             self.say(f"never answers {token}")
+            return
+        if choice > 0.94:
+            self.say(f"answers {token} under an id that nobody asked with")
+            self._write(f"response:{head.split(':')[1]}:1.0.0:{self._new_id(dice)}", payload)
             return
         self.say(f"answers {token}" + (" twice" if choice < 0.2 else ""))
         for _ in range(2 if choice < 0.2 else 1):

@@ -49,7 +49,7 @@ class SenecaClient(OverHttp):
 
     def _act(self, message: Message, kind: str, *, sync: bool) -> None:
         """Post a document whose pattern makes the topic: `role:t,cmd:a` is `t.a`."""
-        message.is_converted = True
+        message.is_converted, message.is_malformed = True, message.topic in self.model.bound
         role, cmd = message.topic.split(".")
         mid = f"s{self.slot}x{message.token}"
         meta: dict[str, Any] = {"vin": 1, "sid": self.name, "act": True, "mid": mid, "cid": f"c{mid}", "snc": sync}

@@ -63,7 +63,7 @@ class ZbusClient(Client):
                 answer = f"answer:{token_of(reply.body, self.name)}" if reply.status == 200 else str(reply.status)
                 self.model.answer(what.token, answer)
             case "create":
-                if reply.status == 200 and not self.may:
+                if reply.status == 200 and (self.is_guest or not self.may):
                     raise Broken(f"{self.name} made a queue and may not")
                 if reply.status == 200:
                     self.model.add_queue(what)
@@ -84,12 +84,12 @@ class ZbusClient(Client):
         if reply.status == 200 and "mq" in reply.headers:
             token = self.token_of(reply.body)
             self.say(f"consumes {token}")
-            self.model.queues[queue].take(token, reply.body)
+            self.model.queues[queue].take(token, reply.body, is_late=self.is_late)
 
     def _served(self, queue: str, reply: Reply) -> None:
         if reply.status == 200 and "mq-reply" in reply.headers:
             token = self.token_of(reply.body)
-            self.model.serve(token, self.name)
+            self.model.serve(token, self.name, is_late=self.is_late)
             self.say(f"is asked {token}")
             self._held.append(reply)
 
@@ -200,8 +200,8 @@ class ZbusClient(Client):
         return [f"{kind} {getattr(what, 'token', what)}" for kind, what in self.open.values() if kind not in waiting]
 
     def leave(self, how: str) -> None:
-        # Nobody tells the bus that a peer has vanished.
-        self.excused_until = float("inf") if how == "vanishe" else self.world.now + 2.0
+        # Nobody tells the bus that a peer has vanished; of others it hears by a reset, soon after they closed.
+        self.excused_until = float("inf") if how == "vanishe" else self.world.now + 0.15
         super().leave(how)
 
     def ended(self, error: Exception | None) -> None:

@@ -1,0 +1,79 @@
+"""What an operator sets up before others come: roles, a schema, a policy for messages that fail."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from raceway.wires.danube.codec.pb import danube_admin_pb2 as pb
+from tests.sim.bus import GUEST
+from tests.sim.clients.client import OF_GUESTS
+from tests.sim.clients.danube import DanubeClient
+from tests.sim.clients.http import HttpClient
+
+if TYPE_CHECKING:
+    from tests.sim.history import History
+
+BOUND, LETTERS, OF_LETTERS, WITH_LETTERS = "t.s", "dead.a", "t.a", "orders"
+# A place whose client is an operator, and that no step names.
+_SLOT = 97
+
+
+class _Roles(DanubeClient):
+    def make(self) -> None:
+        role = pb.Role(name=GUEST, permissions=["Produce", "Consume"])
+        self._call("danube_admin.SecurityAdmin/CreateRole", role, "role", GUEST, pb.Empty)
+        for topic in OF_GUESTS:
+            binding = pb.Binding(
+                principal_type="service_account", principal_name=GUEST, role=GUEST, scope="topic",
+                resource=f"/default/{topic}",
+            )  # fmt: skip
+            self._call("danube_admin.SecurityAdmin/CreateBinding", binding, "role", topic, pb.Binding)
+
+    def _answered(self, kind: str, what: Any, status: str, reply: Any) -> None:
+        assert status == "0", f"the operator cannot make {what}: {status}"
+
+
+class _Changes(HttpClient):
+    def put(self, path: str, body: dict[str, Any], method: str = "PUT") -> None:
+        head = [*self.bearer(), ("content-type", "application/json")]
+        self.call("change", path, path, json.dumps(body).encode(), head, method)
+
+    def answered(self, kind: str, what: Any, status: int, body: bytes) -> None:
+        assert status < 300, f"the operator cannot change {what}: {status} {body[:200]!r}"
+
+
+def set_up(history: History) -> None:
+    """Set up what the plan wants, and wait until it is confirmed."""
+    rules, model = history.plan.rules, history.model
+    roles, changes = _Roles(history, _SLOT), _Changes(history, _SLOT)
+    for client in (roles, changes):
+        client.connect()
+    history.world.run_for(0.1)
+    if "guests" in rules and history.is_secure:
+        roles.make()
+    if "schema" in rules:
+        definition = json.dumps({"type": "object", "required": ["ok"]})
+        changes.put("/api/schemas/fine/versions", {"type": "json_schema", "definition": definition}, "POST")
+        changes.put("/api/topics", {"topic": BOUND, "reliable": True}, "POST")
+        changes.put(f"/api/topic-schemas/{BOUND}", {"subject": "fine", "policy": "enforce", "validate_payload": True})
+    if "letters" in rules:
+        changes.put("/api/topics", {"topic": OF_LETTERS, "reliable": True}, "POST")
+        policy = {
+            "max_redelivery_count": 0,
+            "poison": "dead_letter",
+            "dead_letter_topic": LETTERS,
+            "base_redelivery_delay_ms": 50,
+        }
+        changes.put(f"/api/subscriptions/policy?topic={OF_LETTERS}&name={WITH_LETTERS}", policy)
+    is_done = history.world.run_until(
+        lambda: not roles.unanswered() and not changes.open_calls(), history.world.now + 20.0
+    )
+    assert is_done, "the operator is not answered"
+    if "schema" in rules:
+        model.bound.add(BOUND)
+    if "letters" in rules:
+        model.letters[LETTERS] = OF_LETTERS
+        history.with_letters.add(f"{WITH_LETTERS} on {OF_LETTERS}")
+    for client in (roles, changes):
+        client.leave("close")
