@@ -46,6 +46,8 @@ def test_replay_queues_search_traces_and_reads_go_on_in_the_archive(tmp_path: Pa
         dial_server(server) as client,
     ):
         sent = [b'{"n": %d, "fill": "%s"}' % (number, b"x" * 900) for number in range(ROWS)]
+        for number in range(3):
+            peer.publish("u", b"%d" % number)
         peer.publish("t", sent[0])
         danube.subscribe("c", "/default/t", "s")
         client.create("t")
@@ -67,6 +69,11 @@ def test_replay_queues_search_traces_and_reads_go_on_in_the_archive(tmp_path: Pa
         assert [message.payload for message in again] == sent
         assert [client.take("t").body for _ in range(ROWS)] == sent
         assert list((server.data / "archive").glob("segment-*.parquet")), "brought back for the loop"
+
+        asked = {"name": "u", "start": "2020-01-01T00:00:00Z"}
+        made = post(server, "/api/queues", json.dumps(asked).encode())
+        assert made.status in (200, 201), made.body
+        assert [client.take("u").body for _ in range(3)] == [b"0", b"1", b"2"], "a time that only the archive has"
 
         found = wait_until(lambda: searched(server, "%22n%22%3A%201%2C"), 90, "an answer of the searching process")
         (row,) = [row for row in found["messages"] if row["topic"] == "t"]

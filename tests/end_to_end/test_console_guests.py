@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
 from tests.end_to_end.test_console import PAGES
-from tests.rigs.browser import looking, running_browser
+from tests.rigs.browser import EVERY_LOOK, assert_no_barriers, looking, running_browser, visiting
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.danube_wire import DanubeWire, danube_wire
 from tests.rigs.schema_rest import call
@@ -23,10 +23,28 @@ EMPTY = (
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[BrowserContext]:
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> BrowserContext:
     """One for all: who is signed in is known to a window alone."""
-    with running_browser() as browser:
-        yield browser.new_context()
+    return browser.new_context()
+
+
+@pytest.fixture(scope="module")
+def unused() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("look", EVERY_LOOK, ids=str)
+def test_axe_finds_nothing_on_a_bus_without_traffic(browser: Browser, unused: Server, look: tuple[int, str]) -> None:
+    with visiting(browser, unused, *look) as visitor:
+        assert_no_barriers(visitor, PAGES)
 
 
 def test_a_bus_without_traffic_says_what_to_do(context: BrowserContext) -> None:

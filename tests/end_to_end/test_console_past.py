@@ -14,12 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from playwright.sync_api import Browser, Page, expect
 
 from raceway.client import sync
 from raceway.web.moments import FOLDER, Moment, read_moments
 from tests.rigs import http_door
-from tests.rigs.browser import LOOKS, Visitor, barriers, running_browser, visiting
+from tests.rigs.browser import EVERY_LOOK, LOOKS, Visitor, barriers, running_browser, visiting
 from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server, wait_until
 
@@ -43,16 +44,14 @@ def server() -> Iterator[Server]:
             server, "/api/subscriptions", b'{"topic": "shop.orders", "name": "late", "start": "first"}'
         )
         assert made.status == 201
-        wait_until(lambda: 0 in measured(server)["rate"] and measured(server)["lag"][-1] == MESSAGES, 30)
+        wait_until(lambda: 0 in measured(server)["rate"] and measured(server)["lag"][-1] == MESSAGES)
         yield server
 
 
 def write_tables(data: Path) -> None:
-    folder = data / "pipeline" / "tables" / "gold" / "topic_stats" / "bucket=1"
-    folder.mkdir(parents=True)
     rows = {"topic": [f"t{number:04d}" for number in range(700)], "messages": list(range(700)),
             "seen_us": [1_700_000_000_000_000 + number for number in range(700)]}  # fmt: skip
-    pq.write_table(pa.table(rows), folder / "data.parquet")
+    write_deltalake(data / "pipeline" / "tables" / "gold" / "topic_stats", pa.table(rows))
 
 
 def measured(server: Server, topic: str = "shop.orders") -> dict[str, list[float | None]]:
@@ -72,12 +71,6 @@ def visitor(browser: Browser, server: Server, request: pytest.FixtureRequest) ->
         yield found
         assert barriers(found.page) == []
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.fixture
-def analyst(browser: Browser, server: Server) -> Iterator[Visitor]:
-    with visiting(browser, server, width=1440) as found:
-        yield found
 
 
 def choose(page: Page, title: str) -> None:
@@ -170,7 +163,7 @@ def test_history_outlasts_a_restart_and_what_is_damaged_is_set_aside(visitor: Vi
     path.write_bytes(path.read_bytes() + b"\xff" * 30)
     time_us = time.time_ns() // 1000
     server.start()
-    wait_until(lambda: (measured(server)["times_us"][-1] or 0) > time_us, 30, "a measurement after the start")
+    wait_until(lambda: (measured(server)["times_us"][-1] or 0) > time_us, what="a measurement after the start")
     assert path.with_name(f"{path.name}.damaged").exists()
     assert "history set aside" in server.stderr
     after = list(read_moments(server.data / FOLDER, 0, 1 << 60, Moment))
@@ -182,8 +175,9 @@ def test_history_outlasts_a_restart_and_what_is_damaged_is_set_aside(visitor: Vi
     assert drawn(page, "Messages behind", "behind").count("M") >= 2, "the time between is a gap"
 
 
-def test_tables_are_asked_with_sql(analyst: Visitor) -> None:
-    page = analyst.go("pipeline")
+@pytest.mark.parametrize("visitor", EVERY_LOOK, ids=str, indirect=True)
+def test_tables_are_asked_with_sql(visitor: Visitor) -> None:
+    page = visitor.go("pipeline")
     form = page.get_by_role("form", name="SQL")
     form.get_by_label("SQL", exact=True).fill(
         "SELECT topic, messages, seen_us FROM gold.topic_stats WHERE messages < 3;"
@@ -205,11 +199,14 @@ def test_tables_are_asked_with_sql(analyst: Visitor) -> None:
     form.get_by_role("button", name="Run").click()
     expect(page.locator("main .fault")).to_contain_text("Permission Error")
     expect(rows).to_have_count(0)
-    analyst.forgive(400)
+    visitor.forgive(400)
+    form.get_by_label("SQL", exact=True).fill("SELECT topic, messages FROM gold.topic_stats LIMIT 4")
+    form.get_by_role("button", name="Run").click()
+    expect(rows).to_have_count(4)
 
 
-def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(analyst: Visitor) -> None:
-    page = analyst.go("pipeline")
+def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(visitor: Visitor) -> None:
+    page = visitor.go("pipeline")
     page.get_by_role("table", name="Tables").get_by_role("link", name="gold.topic_stats").click()
     rows = page.get_by_role("table", name="Result").locator("tbody tr")
     expect(rows).to_have_count(500)
@@ -227,3 +224,4 @@ def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(analyst: Visitor) -> 
     with page.expect_download() as file:
         page.get_by_role("button", name="Download as Parquet").click()
     assert pq.read_table(file.value.path()).num_rows == 700
+    visitor.go("pipeline")  # axe looks at what is shown last, and at thousands of cells for a minute

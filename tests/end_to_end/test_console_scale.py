@@ -1,87 +1,58 @@
-"""The console beside thousands of topics and many messages: pages stay usable. `make soak` takes 10,000 topics and
-1,000,000 messages, `make test-slow` 2,000 and 100,000."""
+"""The console beside thousands of topics and many messages: no page asks, receives or shows more for them. `make soak`
+takes 10,000 topics and 1,000,000 messages, `make test-slow` 2,000 and 100,000. `bench.console` tells their times.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Request, expect
+from playwright.sync_api import Browser, Request, expect
 
-from raceway.model.envelope import MB, PUBLISH, Batch
-from tests.rigs.browser import Visitor, running_browser, visiting
-from tests.rigs.journal import Rig
+from raceway.journal.query.search import FIRST_WINDOW
+from tests.rigs.browser import EVERY_LOOK, Visitor, assert_no_barriers, running_browser, visiting
 from tests.rigs.rounds import SOAKING
 from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server
+from tests.rigs.thousands import QUESTIONS, fill, shown
 
 TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (2_000, 100_000)
-CHUNK = 10_000
-# What a person waits for: something to look at, and each question behind it.
-FIRST_CONTENT_S, QUESTION_S = 1.0, 1.0
-# The machine has other things to do, other tests among them; what is slow is slow ten times.
-VISITS = 10
 NEEDLE = 4711
-# Each page with what it has to show.
-SHOWN = {
-    "": "table[aria-label='Busiest topics'] tbody tr", "topics": "table[aria-label=Topics] tbody tr:nth-child(100)",
-    "topics?contains=T99": "table[aria-label=Topics] tbody tr", f"topics/many.t{TOPICS - 1}": ".facts",
-    "messages": "table[aria-label=Messages] tbody tr:nth-child(50)", "services": "svg.graph .node",
-    "traces": ".empty", "rejected": ".empty", "peers": ".empty", "schemas": ".empty", "pipeline": ".empty",
-    "journal": "table[aria-label=Segments] tbody tr",
-}  # fmt: skip
+SHOWN = shown(TOPICS)
+# What one page may take of the bus and of the browser, however many topics there are: different questions, compressed
+# bytes of an answer, rows of its tables, elements. And bytes of a list of 1,000 topics, the longest that there is.
+MOST_QUESTIONS, MOST_PAGE_BYTES, MOST_ROWS, MOST_ELEMENTS = 4, 10_000, 100, 2_000
+MOST_BYTES = 250_000
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("scale") / "data"
-    fill(data)
+    fill(data, TOPICS, MESSAGES)
     with running_server(data) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def visitor(server: Server) -> Iterator[Visitor]:
-    with running_browser() as browser, visiting(browser, server) as found:
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
         yield found
 
 
-def fill(data: Path) -> None:
-    """Publishes in turn to every topic, written by the journal itself: that takes seconds."""
-    rig = Rig(data)
-    rig.clock.now_us = time.time_ns() // 1000 - MESSAGES
-    for start in range(0, MESSAGES, CHUNK):
-        numbers = range(start, start + CHUNK)
-        batch = Batch(
-            CHUNK, topic=[b"many.t%d" % (number % TOPICS) for number in numbers], kind=PUBLISH, wire=MB,
-            producer=b"filler", payload=[b'{"n":%d}' % number for number in numbers],
-        )  # fmt: skip
-        rig.journal.append(batch, rig.answers.append)
-        rig.commit()
-    rig.close()
-    assert set(rig.answers) == {None}
+@pytest.fixture(scope="module")
+def visitor(browser: Browser, server: Server) -> Iterator[Visitor]:
+    with visiting(browser, server) as found:
+        yield found
 
 
 def ask(server: Server, path: str) -> Any:
     answer = call(server, "GET", path)
     assert answer.status == 200, answer
     return answer.json()
-
-
-def is_within(limit_s: float, work: Callable[[], object]) -> bool:
-    """Was it done in that time, once?"""
-    for _ in range(VISITS):
-        began = time.monotonic()
-        work()
-        if time.monotonic() - began < limit_s:
-            return True
-    return False
 
 
 @pytest.mark.timeout(600)
@@ -96,61 +67,55 @@ def test_every_topic_is_listed_page_by_page(server: Server) -> None:
     assert sum(row["next"] for row in ask(server, "/api/topics?order=messages&limit=1")["topics"]) == MESSAGES // TOPICS
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/overview", "/api/history", "/api/topics?order=rate&limit=100", "/api/topics?order=messages&limit=1000",
-        "/api/topics?contains=T99", "/api/topics/many.t17", "/api/messages", "/api/messages?topic=many.t17",
-        "/api/graph?limit=500", "/api/journal", "/api/history/bus", "/api/history/topics",
-        "/api/peers", "/api/subscriptions", "/asyncapi.json?limit=100", "/metrics",
-    ],
-)  # fmt: skip
-def test_questions_are_answered_within_their_budget(server: Server, path: str) -> None:
-    assert is_within(QUESTION_S, lambda: call(server, "GET", path))
+@pytest.mark.parametrize("path", QUESTIONS)
+def test_answers_do_not_grow_with_the_bus(server: Server, path: str) -> None:
+    answer = call(server, "GET", path)
+    assert answer.status == 200
+    assert len(answer.body) <= MOST_BYTES
 
 
-def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None:
-    path, scanned = f"/api/messages?path=n&path_value={NEEDLE}", 0
-    page: dict[str, Any] = {"before": MESSAGES, "messages": []}
+def test_a_needle_is_found_by_questions_that_go_on_where_the_last_one_ended(server: Server) -> None:
+    path, scanned, place = f"/api/messages?path=n&path_value={NEEDLE}", 0, MESSAGES
+    page: dict[str, Any] = {"before": place, "messages": []}
     while page["before"] is not None and not page["messages"]:
-        began = time.monotonic()
-        page = ask(server, f"{path}&before={page['before']}")
-        assert time.monotonic() - began < 3 * QUESTION_S, "its budget is a second; the machine is shared"
+        place = page["before"]
+        page = ask(server, f"{path}&before={place}")
         scanned += page["scanned"]
+        # However slow the machine is: a question whose time is over has searched one window at least.
+        assert page["messages"] or page["scanned"] >= min(FIRST_WINDOW, place)
     assert [json.loads(each["payload"]) for each in page["messages"]] == [{"n": NEEDLE}]
-    assert scanned >= MESSAGES - NEEDLE
+    assert MESSAGES - NEEDLE <= scanned <= MESSAGES
 
 
-def test_pages_show_something_within_a_second(visitor: Visitor) -> None:
+@pytest.mark.parametrize("place", SHOWN)
+def test_pages_take_no_more_for_thousands(visitor: Visitor, place: str) -> None:
     visitor.go("api")  # scripts are in the browser's cache, as on every visit but the first
-    asked: dict[str, float] = {}
+    asked: dict[str, int] = {}
 
     def note(request: Request) -> None:
-        took = request.timing["responseEnd"] / 1000
-        address = re.sub(r"^https?://[^/]*", "", request.url)
-        asked[address] = min(took, asked.get(address, took))
+        if urlsplit(request.url).path.startswith("/api/"):
+            asked[request.url] = request.sizes()["responseBodySize"]
 
     visitor.page.on("requestfinished", note)
-    late = [place for place in SHOWN if not is_within(FIRST_CONTENT_S, partial(show, visitor, place))]
-    assert late == []
-    assert {address: took for address, took in asked.items() if took > QUESTION_S} == {}
+    page = visitor.go(place)
+    page.locator(SHOWN[place]).first.wait_for()
+    expect(page.locator("main .loading:visible")).to_have_count(0)
+    visitor.page.remove_listener("requestfinished", note)
+    # The same question may have been asked again by then: pages are renewed while they are looked at.
+    assert len(asked) <= MOST_QUESTIONS, asked
+    assert asked
+    assert max(asked.values()) <= MOST_PAGE_BYTES, asked
+    assert page.locator("main tbody tr").count() <= MOST_ROWS
+    assert page.locator("main *").count() <= MOST_ELEMENTS
     visitor.assert_well()
 
 
-def show(visitor: Visitor, place: str) -> None:
-    visitor.page.goto("about:blank")
-    visitor.page.goto(f"{visitor.base}/#/{place}")
-    visitor.page.locator(SHOWN[place]).first.wait_for()
-
-
-def test_typing_a_name_narrows_the_list_at_once(visitor: Visitor) -> None:
+def test_typing_a_name_narrows_the_list(visitor: Visitor) -> None:
     page = visitor.go("topics")
     expect(page.locator("main .soft[role=status]")).to_contain_text(f"of {TOPICS:,} topics")
-    began = time.monotonic()
     page.get_by_label("Find").fill(f"many.t{TOPICS - 1}")
     expect(page.get_by_role("link", name=f"many.t{TOPICS - 1}")).to_be_visible()
     expect(page.locator("main .soft[role=status]")).to_have_text("1 topic")
-    assert time.monotonic() - began < 3 * FIRST_CONTENT_S
     visitor.assert_well()
 
 
@@ -183,3 +148,10 @@ def test_the_service_graph_stays_readable(visitor: Visitor, focus: str) -> None:
     assert any(re.fullmatch(r"over [\d,]+ more", name) for name in found["names"])
     assert f"{TOPICS - 60:,} more pairs" in page.locator("main").inner_text()
     visitor.assert_well()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("look", EVERY_LOOK, ids=str)
+def test_axe_finds_nothing_among_thousands(browser: Browser, server: Server, look: tuple[int, str]) -> None:
+    with visiting(browser, server, *look) as visitor:
+        assert_no_barriers(visitor, [*SHOWN, "services?focus=service%20filler", "subscriptions", "changes", "publish"])

@@ -67,7 +67,7 @@ def block(server: Server, bus: sync.SyncDanubeClient, topic: str, name: str) -> 
     consumer = bus.subscribe(topic, name, start="first", in_flight=1)
     path = f"/api/subscriptions/policy?topic={topic}&name={quote(name)}"
     assert http_door.call(server, "PUT", path, b'{"max_redelivery_count": 0}').status == 200
-    message = consumer.get(10)
+    message = consumer.get(60)
     assert message is not None
     consumer.nack(message, delay_ms=0, reason=EVIL)
     return consumer
@@ -95,7 +95,7 @@ def test_a_blocked_subscription_is_loud_and_let_past_its_message(
         answer(page, "Skip the message")
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.locator("main [role=status]", has_text="continues at offset 1")).to_be_visible()
-        message = consumer.get(10)
+        message = consumer.get(60)
         assert message is not None
         assert message.payload == b"behind"
         consumer.ack(message)
@@ -123,7 +123,7 @@ def test_a_policy_is_set_from_the_notice_and_taken_back(
         found = policy(server, topic, "billing")
         assert (found["poison"], found["dead_letter_topic"]) == ("dead_letter", f"{topic}.failed")
         assert (found["in_flight"], found["ack_timeout_ms"], found["max_redelivery_count"]) == (7, 1500, 0)
-        message = consumer.get(10)
+        message = consumer.get(60)
         assert message is not None
         assert message.payload == b"behind"
         row = page.get_by_role("table", name="Subscriptions").locator("tbody tr")
@@ -138,7 +138,7 @@ def test_in_flight_alone_leaves_failures_to_the_bus(
     server: Server, bus: sync.SyncDanubeClient, visitor: Visitor, topic: str
 ) -> None:
     with bus.subscribe(topic, "slow", start="first") as consumer:
-        assert consumer.get(10) is not None
+        assert consumer.get(60) is not None
         page = visitor.go(f"topics/{topic}")
         page.get_by_role("button", name="Policy of slow").click()
         form = page.get_by_role("form", name="Failure policy")
@@ -169,7 +169,7 @@ def test_a_subscription_and_a_queue_are_made_and_begin_where_they_are_told_to(
     row = page.get_by_role("table", name="Subscriptions").locator("tbody tr", has_text="audit")
     expect(row.locator("td").nth(2)).to_have_text("2")
     with bus.subscribe(topic, "audit", type="shared") as consumer:
-        message = consumer.get(10)
+        message = consumer.get(60)
         assert message is not None
         assert message.payload == b"poison"
     form.get_by_label("What").select_option("queue")

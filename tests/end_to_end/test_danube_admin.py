@@ -57,6 +57,7 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicPartitionsResponse,
 )
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
+from tests.rigs import http_door
 from tests.rigs.danube_process import RefusedError
 from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server
@@ -376,3 +377,23 @@ def test_one_broker_is_in_balance_and_has_nothing_to_move(wire: DanubeWire, topi
     assert [(each.broker_id, each.topic_count) for each in found.brokers] == [(1, len(listed.topics))]
     moved = wire.ask("danube_admin.BrokerAdmin/TriggerRebalance", RebalanceRequest(), RebalanceResponse)
     assert (moved.success, moved.moves_executed, len(moved.proposed_moves)) == (True, 0, 0)
+
+
+def test_changes_are_recorded_and_questions_are_not(server: Server, wire: DanubeWire, topic: str) -> None:
+    def entries() -> list[dict[str, Any]]:
+        answer = http_door.get(server, "/topics/raceway.audit?from=first&limit=1000")
+        return list(answer.json()["messages"]) if answer.status == 200 else []
+
+    wire.ask(TOPIC + "CreateTopic", NewTopicRequest(name=topic), TopicResponse)
+    before = len(entries())
+    assert wire.ask(TOPIC + "DescribeTopic", DescribeTopicRequest(name=topic), DescribeTopicResponse).name == topic
+    assert status(wire, TOPIC + "DeleteTopic", TopicRequest(name="/default/nosuch"), TopicResponse) == "NOT_FOUND"
+    wire.ask(TOPIC + "DeleteTopic", TopicRequest(name=topic), TopicResponse)
+    made, *_, deleted = entries()[before - 1 :]
+    assert len(entries()) == before + 1
+    assert made["attributes"]["action"] == "Create topic"
+    facts = deleted["attributes"]
+    assert (facts["action"], facts["path"]) == ("Delete topic", "/danube_admin.TopicAdmin/DeleteTopic")
+    assert facts["principal"] == deleted["producer"]
+    assert facts["address"].startswith("127.0.0.1:")
+    assert json.loads(deleted["payload"]) == {"name": topic}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from raceway.client.sync import connect
+from raceway.errors import RemoteError
 from raceway.journal.read.reader import Reader
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.http_door import call, get, post, raw
@@ -275,6 +276,22 @@ def test_a_service_that_failed_is_502(server: Server, topic: str) -> None:
         mb.serve(topic, fail)
         answer = post(server, f"/requests/{topic}")
     assert (answer.status, answer.code) == (502, "remote")
+
+
+@pytest.mark.parametrize("url", ["raceway://127.0.0.1:{console}", "mb://127.0.0.1:{tcp}"])
+def test_what_a_service_says_of_its_failure_is_what_its_client_is_told(server: Server, topic: str, url: str) -> None:
+    """E4, whichever wire the client asks over."""
+
+    def refuse(message: object) -> bytes:
+        raise RemoteError("NO_SEAT", "no such seat", {"seat": "13F"})
+
+    address = url.format(console=server.port("console"), tcp=server.port("tcp"))
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as desk, connect(address) as kiosk:
+        desk.serve(topic, refuse)
+        with pytest.raises(RemoteError) as refused:
+            kiosk.request(topic, b"13F")
+    found = refused.value
+    assert (found.reported, found.text, found.details) == ("NO_SEAT", "no such seat", {"seat": "13F"})
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.rigs import http_door
 from tests.rigs.server import Server, running_server
 from tests.rigs.zbus_wire import (
     MQ,
@@ -301,3 +302,20 @@ def test_the_admin_token_guards_every_method_and_nothing_else() -> None:
         client.produce(mq, "x")
         assert client.take(mq).body == b"x"
         assert ADMIN_TOKEN not in server.stderr
+
+
+def test_a_new_queue_is_recorded_once_and_a_temporary_one_is_not(client: Client, server: Server) -> None:
+    def entries(name: str) -> list[dict[str, Any]]:
+        found = http_door.get(server, f"/api/messages?topic=raceway.audit&text={name}&limit=10").json()["messages"]
+        return list(found)
+
+    mq, news, temporary = client.create(access_token="hush"), client.create(mode=PUBSUB), client.create(mode=TEMP)
+    assert create(client, {"mqName": mq, "mqMode": MQ, "accessToken": "hush"}).status == 200
+    (entry,) = entries(mq)
+    facts = entry["attributes"]
+    assert (facts["action"], facts["method"], facts["path"]) == ("Create a queue", "admin", "create_mq")
+    assert facts["address"] == "{}:{}".format(*client.socket.getsockname())
+    assert (entry["wire"], json.loads(entry["payload"])) == ("zbus", {"name": mq, "mode": MQ})
+    assert "hush" not in json.dumps(entry)
+    assert len(entries(news)) == 1
+    assert entries(temporary) == []

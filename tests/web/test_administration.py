@@ -41,7 +41,7 @@ def call(server: Server, method: str, path: str, document: Any = None, **query: 
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
     request = urllib.request.Request(url, body, headers, method=method)
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as response:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as refusal:
         with refusal:

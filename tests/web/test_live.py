@@ -113,7 +113,7 @@ def test_history_and_overview_are_answered(bench: Bench) -> None:
 def test_stored_messages_are_those_with_an_offset(bench: Bench) -> None:
     live = Live(DOOR(bench.broker), 250)
     bench.publish(bench.peer(), *(Message(b"a") for _ in range(3)))
-    DOOR(bench.broker).perform(bench.peer(), RecordChange({"action": "a change"}, b"{}"), lambda told: None)
+    DOOR(bench.broker).perform(bench.peer(), RecordChange({"action": "a change"}), lambda told: None)
     bench.loop.advance(1)
     live.sample()
     overview = live.overview()

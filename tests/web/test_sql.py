@@ -22,7 +22,9 @@ from tests.web.test_pipeline import write_table
 
 class Bus:
     def __init__(self, data: Path, admin_token: str = "", **settings: Any) -> None:
-        self.app = build_app(DOOR(Bench().broker), (), admin_token, data=data, sql=config.SqlSettings(**settings))
+        self.app = build_app(
+            DOOR(Bench().broker), (), admin_token, data=data, sql=config.SqlSettings(**{"timeout_s": 100, **settings})
+        )
 
     def ask(self, sql: str, more: str = "", token: str = "") -> Answer:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -35,8 +37,8 @@ class Bus:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    write_table(tmp_path, "gold.topic_stats", "bucket=1", topic=["a", "b"], messages=[1, 2])
-    write_table(tmp_path, "silver.messages", "bucket=1", topic=["a"], payload=[b"private"])
+    write_table(tmp_path, "gold.topic_stats", topic=["a", "b"], messages=[1, 2])
+    write_table(tmp_path, "silver.messages", topic=["a"], payload=[b"private"])
     return tmp_path
 
 

@@ -19,6 +19,8 @@ PRINCIPAL = "raceway.principal"
 ABORT = "raceway.abort"
 # Key of the ASGI scope for a function that returns how many bytes the peer has not read.
 UNSENT = "raceway.unsent"
+# Key of the ASGI scope for the tasks that the connection cancels, and removes, when its peer disconnects.
+ASKING = "raceway.asking"
 
 
 class TooSlowError(errors.PeerError, code="too_slow"):
@@ -30,7 +32,7 @@ class MediaTypeError(errors.PeerError, code="media_type"):
 
 
 class NotInstalledError(errors.PeerError, code="not_installed"):
-    """This bus was installed without the packages that the address needs."""
+    """Bus that was installed without the packages that the address needs."""
 
 
 # HTTP status to the errors that have it, each with the classes below it. Others are 503.
@@ -74,7 +76,8 @@ STATUSES = {kind.code: status for status, kinds in KINDS.items() for kind in kin
 
 class ErrorBody(msgspec.Struct, frozen=True):
     """An error: `code` is for programs (manual: reference/errors), `message` for people. A message that violates its
-    topic's schema has `details`: reason, subject, version, path and rule."""
+    topic's schema has `details`: reason, subject, version, path and rule. So has the failure of a service (`remote`):
+    `reported`, its own code, `text`, and `details` if it gave any."""
 
     code: str
     message: str
@@ -97,8 +100,16 @@ def status_of(error: errors.RacewayError) -> int:
 
 
 def refusal_of(error: errors.RacewayError) -> Response:
-    details = error.details if isinstance(error, errors.SchemaRefusedError) else None
-    return refusal(status_of(error), error.code, str(error), details)
+    return refusal(status_of(error), error.code, str(error), _maybe_details(error))
+
+
+def _maybe_details(error: errors.RacewayError) -> dict[str, Any] | None:
+    if isinstance(error, errors.SchemaRefusedError):
+        return error.details
+    if not isinstance(error, errors.RemoteError):
+        return None
+    given = {} if error.details is None else {"details": error.details}
+    return {"reported": error.reported, "text": error.text} | given
 
 
 def principal_of(request: Request) -> Principal:

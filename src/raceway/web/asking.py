@@ -1,8 +1,11 @@
 """Queries over HTTP that take a while: run outside the event loop.
 
 Searching the journal is done by another process: a thread would compete with the loop for the GIL at every step. The
-process is started with the first such query, reads the files as they are, and has a low priority. A journal in memory
+process is started with the first such query, reads the files as they are, and gives way to the bus. A journal in memory
 has no files; a thread is used for it.
+
+A query that is cancelled while it waits is never run; one that runs already goes on to its end, which its limit of rows
+and time brings near.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from raceway.journal.read.reader import Reader
 T = TypeVar("T")
 P = ParamSpec("P")
 THREADS, MAX_WAITING = 2, 16
-NICENESS = 10
+# Below the bus, not below everything: a person waits for the answer.
+NICENESS = 5
 # prctl(2): send this process a signal when its parent exits.
 PR_SET_PDEATHSIG = 1
 
@@ -41,7 +45,9 @@ class QueryPool:
     def __init__(self, view: View, data: Path | None, storage: config.StorageSettings | None = None) -> None:
         self._storage = storage
         self._rows = view.rows
-        self._folder = None if data is None or view.health.now().journal.durability == "memory" else data
+        # Without files of its own, a journal is read in this process.
+        has_files = view.health.now().journal.durability not in ("memory", "kafka")
+        self._folder = data if has_files else None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="raceway-console")
         self._process: ProcessPoolExecutor | None = None
         self._waiting = 0
@@ -110,7 +116,7 @@ _storage: config.StorageSettings | None = None
 
 
 def _settle(parent: int, storage: config.StorageSettings | None) -> None:
-    """Set a low priority, ignore Ctrl-C, and make the process end with its parent."""
+    """Set a lower priority than that of the bus, ignore Ctrl-C, and make the process end with its parent."""
     global _storage  # of a process that has this one purpose
     _storage = storage
     os.nice(NICENESS)

@@ -5,7 +5,8 @@ body. Here a head must be complete in time (408) and within a size (431); otherw
 after an overlong line between chunks, and after trailers: nothing here reads them, and code that merged them into the
 headers would trust fields that no check has seen (RFC 9110, 6.5.1).
 
-Buffered requests count towards the input budget that all connections of the bus share.
+Buffered requests count towards the input budget that all connections of the bus share. A question whose asker has
+disconnected is cancelled: nobody reads its answer, and others wait for their turn behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raceway import config
 from raceway.errors import MalformedError
 from raceway.net.runtime import Runtime
 from raceway.net.unsent import unsent
-from raceway.web.answers import ABORT, UNSENT
+from raceway.web.answers import ABORT, ASKING, UNSENT
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -38,6 +39,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self._asking: set[asyncio.Task[Any]] = set()
         if self.max_connections and len(self.connections) > self.max_connections:
             self.runtime.counts["connection.rejected"] += 1
             self._refuse(503)
@@ -47,6 +49,8 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
+        while self._asking:
+            self._asking.pop().cancel()
         self.runtime.unfinished.release(self)
 
     def data_received(self, data: bytes) -> None:
@@ -81,6 +85,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
         self.scope[UNSENT] = partial(unsent, self.transport)  # type: ignore[literal-required]  # the same
+        self.scope[ASKING] = self._asking  # type: ignore[literal-required]  # the same
         self._await_head()
         self._in_head, self._line_bytes = True, 0
 

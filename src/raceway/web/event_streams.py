@@ -155,12 +155,17 @@ class GrowingStream(EventStream):
 
 
 class Tail:
-    """The end of one topic, for all its streams; `end` is the offset after the last committed row, None at first."""
+    """The end of one topic, for all its streams.
+
+    `end` is the offset after the last committed row, None at first. Rows that were not committed when the first stream
+    came may be below it, until they are read or turn out not to be stored.
+    """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.end: int | None = None
         self.is_known = asyncio.Event()  # set with the end
+        self.commits = 0
         self.streams: list[EventStream] = []
 
     def followed(self, outcome: int | RacewayError) -> None:
@@ -175,6 +180,7 @@ class Tail:
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         first = batch.item("offset", rows[0])
         end = self.end = first + len(rows)
+        self.commits += 1
         made: dict[Form, ShownCommit] = {}
 
         def show(form: Form) -> ShownCommit:
@@ -303,17 +309,24 @@ class EventStreams:
 
     async def _catch_up(self, stream: EventStream, topic: str) -> bytes:
         """Return the next rows from the journal as events."""
-        edge, end = stream.edges[topic], self._tails[topic].end or 0
+        tail, edge = self._tails[topic], stream.edges[topic]
+        commits = tail.commits
         try:
             wanted = ReadRows(topic, edge, READ_ROWS, self.settings.stream_bytes)
-            rows = await performed(self.door, self._peer, wanted)
+            read = await performed(self.door, self._peer, wanted)
         except TrimmedError as error:
             return stream.gap(topic, error.first)
-        if not rows:  # damaged
-            return stream.gap(topic, end)
-        if rows[0]["offset"] > edge:
-            return stream.gap(topic, rows[0]["offset"])
-        found = await asyncio.to_thread(_read, rows, edge, stream.form)
+        if read.rows and read.rows[0]["offset"] == edge:
+            found = await asyncio.to_thread(_read, read.rows, edge, stream.form)
+        if stream.edges[topic] != edge:  # offered meanwhile: rows in place of those that could not be stored
+            return b""
+        if not read.rows and read.end <= edge:
+            if tail.commits == commits:
+                tail.end = read.end  # the rows up to the end so far could not be stored
+            return b""
+        following = read.rows[0]["offset"] if read.rows else read.end
+        if following > edge:  # damaged
+            return stream.gap(topic, following)
         stream.edges[topic] = found.stop
         return stream.events(topic, found.rows, found.stop)
 

@@ -64,7 +64,7 @@ class GraphRoutes(SiteRoutes):
     async def graph(self, query: GraphQuery) -> Graph:
         """The service graph, from the newest rows or the pipeline's table."""
         desk = self._site.desk
-        folder = await desk.run(partial(_maybe_folder, self._site.data))
+        folder = (await desk.run(partial(table_folders, self._site.data))).get(TABLE)
         if query.source == "journal":
             flows = await desk.look(
                 recent_flows, query.rows, query.limit, since_us=query.since_us, until_us=query.until_us
@@ -90,12 +90,6 @@ def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
-
-
-def _maybe_folder(data: Path | None) -> Path | None:
-    """Return the folder of the table, if it exists as Parquet files."""
-    folder = table_folders(data).get(TABLE)
-    return None if folder is None or (folder / "_delta_log").is_dir() else folder
 
 
 def _flows_of_table(folder: Path, query: GraphQuery) -> Flows:

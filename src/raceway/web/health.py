@@ -37,7 +37,7 @@ class Ready(msgspec.Struct):
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
-    """Health of the journal. `segments` are the newest files, newest first; empty if the journal is in memory."""
+    """Health of the journal. `segments` are the newest files, newest first; empty if the journal has no files."""
 
     health: Health
     folder: str
@@ -70,7 +70,7 @@ class HealthRoutes(SiteRoutes):
 
     def _look(self) -> JournalHealth:
         health, data = self._view.health.now().journal, self._site.data
-        if data is None or health.durability == "memory":
+        if data is None or health.durability in ("memory", "kafka"):
             return JournalHealth(health, "", [])
         try:
             segments = survey(data, 0).segments[-SEGMENTS:]

@@ -69,7 +69,7 @@ class Standing(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What is measured in the event loop. `lags`: messages behind and readers, by topic."""
+    """Measurement made in the event loop. `lags`: messages behind and readers, by topic."""
 
     before: Standing
     now: Standing

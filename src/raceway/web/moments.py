@@ -50,7 +50,7 @@ class TopicFigures(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BusMoment(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of the whole bus over `took_s` seconds until `time_us`: rates by wire; lag of all readers;
+    """Measurement of the whole bus over `took_s` seconds until `time_us`: rates by wire; lag of all readers;
     answers by the wire that asked. `sync_us`: the journal's last sync. `left`: topics that had traffic or lag and were
     not kept."""
 

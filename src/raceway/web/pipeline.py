@@ -1,18 +1,19 @@
 """Progress and tables of the pipeline, read from its folder next to the journal.
 
-The pipeline is another process, if it runs at all; only its files are used here. Tables are Parquet files below
-`DATA/pipeline/tables/<schema>/<table>/`; names come from the listing of that folder, never from the URL.
+The pipeline is another process, if it runs at all; only its files are used here. Tables are Delta tables below
+`DATA/pipeline/tables/<schema>/<table>/`; names come from the listing of that folder, never from the URL. Which files a
+table has, its log tells, to a library of the extra `spark`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
@@ -26,8 +27,6 @@ TABLES = Path("pipeline") / "tables"
 # What the process that runs SQL imports; the bus itself does not.
 SQL_PACKAGES = ("duckdb", "deltalake")
 TO_INSTALL = "SQL over the tables needs DuckDB: install the extra with `pip install 'raceway[spark]'`"
-# Parts that are counted; a table that was never compacted may have thousands.
-PARTS = 10_000
 
 
 class TableRow(msgspec.Struct, frozen=True):
@@ -104,16 +103,26 @@ def _maybe_progress(data: Path | None) -> PipelineProgress | None:
 
 
 def table_folders(data: Path | None) -> dict[str, Path]:
-    """Return the folders of the tables by name."""
+    """Return the folders of the tables by name, without those of the pipeline's own state."""
     root = data / TABLES if data is not None else None
     if root is None or not root.is_dir():
         return {}
-    return {f"{folder.parent.name}.{folder.name}": folder for folder in root.glob("*/*") if folder.is_dir()}
+    folders = (folder for folder in root.glob("*/*") if folder.is_dir() and folder.parent.name != "state")
+    return {f"{folder.parent.name}.{folder.name}": folder for folder in folders}
 
 
 def table_parts(folder: Path) -> list[Path]:
-    """Return the files of a table sorted by name, newest last."""
-    return sorted(islice(folder.glob("*/*.parquet"), PARTS))
+    """Return the files of the current version of a table, newest last; none if its log cannot be read."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError:
+        return []
+    try:
+        files = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True))
+    except (DeltaError, OSError):  # not complete yet
+        return []
+    return [folder / path for path in files.sort_by("modification_time").column("path").to_pylist()]
 
 
 def _size(path: Path) -> int:
@@ -127,8 +136,6 @@ def _preview(data: Path | None, name: str, limit: int) -> Preview:
     folder = table_folders(data).get(name)
     if folder is None:
         raise UnknownTableError(name)
-    if (folder / "_delta_log").is_dir():
-        return Preview(name, "", [], [], "stored as Delta: use `raceway pipeline query`")
     for part in reversed(table_parts(folder)):
         try:
             return _read_part(name, part, limit)
@@ -143,4 +150,4 @@ def _read_part(name: str, part: Path, limit: int) -> Preview:
         batch = next(file.iter_batches(batch_size=limit), None)
         # Maps are returned as lists of pairs; cells keep the order of columns.
         rows = [[shown_cell(cell) for cell in row.values()] for row in (batch.to_pylist() if batch else [])]
-    return Preview(name, f"{part.parent.name}/{part.name}", columns, rows, "")
+    return Preview(name, part.name, columns, rows, "")

@@ -25,6 +25,7 @@ from raceway.broker.door import Door
 from raceway.errors import BusyError, NoRouteError, RacewayError, RemoteError, TooLargeError
 from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
+from raceway.model.failure import maybe_failure
 from raceway.model.intents.batches import BatchOutcome, Publish, Taken
 from raceway.model.intents.batches import Request as Ask
 from raceway.net.codec import cloudevents, message_documents
@@ -243,6 +244,9 @@ def _answer(found: dict[str, Any], message: HttpMessage) -> Response:
     payload: bytes = found["payload"] or b""
     if found["error"] is not None:
         code = found["error"].decode("utf-8", "replace")
+        failure = maybe_failure(payload[:SHOWN_ERROR_BYTES])
+        if failure is not None and failure.message:
+            raise RemoteError(code, failure.message, failure.details)
         raise RemoteError(code, payload[:SHOWN_ERROR_BYTES].decode("utf-8", "replace") or code)
     encoding = (found["encoding"] or b"").decode("latin-1")
     media_type = encoding if "/" in encoding and _fits_header(encoding) else _likely_type(payload)

@@ -81,7 +81,7 @@ class RejectedPage(msgspec.Struct, frozen=True):
 
 
 class Edited(msgspec.Struct, frozen=True):
-    """What differs from the rejected message: its topic, its payload (as text, or as base64), all its attributes.
+    """Differences from the rejected message: its topic, its payload (as text, or as base64), all its attributes.
     Null: as it was."""
 
     topic: str | None = None

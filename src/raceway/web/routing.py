@@ -15,6 +15,7 @@ topics and subjects are part of paths, and peers choose them.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import re
@@ -37,7 +38,7 @@ from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedEr
 from raceway.model.envelope import encode_json
 from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import PERMISSIONS, Permission
-from raceway.web.answers import refusal_of, token_of
+from raceway.web.answers import ASKING, refusal_of, token_of
 from raceway.web.asking import QueryPool
 from raceway.web.audit import record
 from raceway.web.event_streams import EventStreams
@@ -50,6 +51,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 
+# Status for an asker that has disconnected, which nobody receives; as nginx logs it.
+GONE = 499
 JSON, TEXT, EVENTS, BYTES = "application/json", "text/plain", "text/event-stream", "application/octet-stream"
 
 
@@ -305,12 +308,30 @@ class WebRoute(routing.Route):
     async def _answer(self, request: Request) -> Response:
         operation, handler, form = self._bound[request.method]
         try:
-            response = form.answer(await handler(**operation.arguments(request)))
+            found = handler(**operation.arguments(request))
+            response = form.answer(await (_asked(request, found) if operation.method == "GET" else found))
             if operation.is_change:
                 await record(request.app.state.door, request, operation.summary or operation.path, response)
         except form.errors as error:
             return form.refused(error)
         return response
+
+
+async def _asked(request: Request, answering: Awaitable[Any]) -> Any:
+    """Wait for what a handler finds out, unless its asker disconnects: then cancel it."""
+    asking: set[asyncio.Task[Any]] = request.scope.get(ASKING, set())
+    task = asyncio.current_task()
+    assert task is not None
+    asking.add(task)
+    try:
+        return await answering
+    except asyncio.CancelledError:
+        if task in asking:  # not cancelled by the connection: the bus stops
+            raise
+        task.uncancel()
+        return Response(status_code=GONE)
+    finally:
+        asking.discard(task)
 
 
 def routes_of(groups: Iterable[Routes]) -> list[WebRoute]:

@@ -127,7 +127,8 @@ async function navigate() {
       isOwed = error instanceof AwayError;
     }
   }
-  if (!signal.aborted && moved) root.querySelector("h1")?.focus();
+  // Whoever is in the page already, because its last part took a while, stays there.
+  if (!signal.aborted && moved && !root.contains(document.activeElement)) root.querySelector("h1")?.focus();
   moved = true;
 }
 
@@ -142,6 +143,7 @@ function mark(name) {
   const link = /** @type {HTMLElement | null} */ (nav.querySelector(`[data-page="${name}"]`));
   link?.setAttribute("aria-current", "page");
   link?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  if (link?.matches("#nav > a:first-of-type")) nav.scrollTop = 0; // with the name of its group
 }
 
 /**
@@ -177,8 +179,12 @@ function explain(root, error) {
   if (isDenied(error) && before?.matches(".sign-in")) return before; // somebody may be typing
   before?.remove();
   for (const each of root.querySelectorAll(".loading")) {
-    each.classList.add("failed");
-    each.textContent = "Not loaded";
+    // Whoever is asked to sign in first needs to know no more.
+    if (isDenied(error) && each.parentElement === root) each.remove();
+    else {
+      each.classList.add("failed");
+      each.textContent = "Not loaded";
+    }
   }
   const fault = isDenied(error) ? denied(/** @type {ApiError} */ (error))
     : h("div", { class: "notice bad fault", role: "alert" }, error instanceof AwayError ? "The bus does not answer. This is loaded when it is back." : error instanceof Error ? error.message : String(error));

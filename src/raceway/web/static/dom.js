@@ -71,6 +71,48 @@ export function replace(element, ...children) {
 }
 
 /**
+ * The same children with other figures: what is there stays, so that the focus and a click that has begun survive. A link
+ * never becomes another one. Only for what has no listeners; those of the new children are lost.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function renew(element, ...children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
+  takeOver(element, h("div", {}, ...children));
+  if (!focused || element.contains(document.activeElement)) return;
+  /** @type {HTMLElement | null} */ (element.querySelector(`[href="${CSS.escape(focused)}"]`))?.focus({ preventScroll: true });
+}
+
+/** @param {Element} there @param {Element} wanted */
+function takeOver(there, wanted) {
+  const before = [...there.childNodes];
+  const after = [...wanted.childNodes];
+  after.forEach((node, at) => {
+    const old = before[at];
+    if (!old) there.append(node);
+    else if (old.nodeName !== node.nodeName || target(old) !== target(node)) old.replaceWith(node);
+    else if (old instanceof Element && node instanceof Element) {
+      for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name);
+      for (const { name, value } of node.attributes) if (old.getAttribute(name) !== value) setAttribute(old, name, value);
+      takeOver(old, node);
+    } else if (old.nodeValue !== node.nodeValue) old.nodeValue = node.nodeValue;
+  });
+  for (const old of before.slice(after.length)) old.remove();
+}
+
+/** @param {Node} node */
+function target(node) {
+  return node instanceof Element ? node.getAttribute("href") : null;
+}
+
+/** @param {Element} element @param {string} name @param {string} value */
+function setAttribute(element, name, value) {
+  // The page's policy forbids styles as text of attributes, and allows them set by scripts.
+  if (name === "style") /** @type {HTMLElement} */ (element).style.cssText = value;
+  else element.setAttribute(name, value);
+}
+
+/**
  * A moment as a link: short, and whole under the pointer.
  * @param {string} href
  * @param {number} us  since 1970
@@ -89,6 +131,13 @@ export function momentLink(href, us) {
  */
 export function tile(name, value, mood = "", href = "", title = "") {
   return h(href ? "a" : "div", { class: `tile ${mood}`.trim(), href: href || null, title: title || null }, h("b", {}, value), h("span", {}, name));
+}
+
+/** Another value for a tile that is there. @param {HTMLElement} made @param {string} value @param {"" | "bad" | "warn"} mood */
+export function setTile(made, value, mood) {
+  made.className = `tile ${mood}`.trim();
+  const shown = /** @type {HTMLElement} */ (made.firstChild);
+  if (shown.textContent !== value) shown.textContent = value;
 }
 
 /** Stands where an answer of the bus will be. @param {string} [what] */

@@ -80,7 +80,7 @@ export class TopicPast extends Past {
   /** @param {import("./app.js").View} view @param {string} topic */
   constructor(view, topic) {
     super(view, "/api/history/topic", { topic }, "Time until an answer", true);
-    this.element = h("div", { class: "cards" }, this.rates.element, this.lag.element, this.answers.element);
+    this.element = h("div", { class: "cards charts" }, this.rates.element, this.lag.element, this.answers.element);
   }
 
   async load() {

@@ -2,7 +2,7 @@
 // Choosing the time that all pages show.
 
 import { h, replace } from "./dom.js";
-import { between, local, range, RANGES } from "./range.js";
+import { between, brief, local, range, RANGES } from "./range.js";
 
 const OTHER = "other";
 
@@ -19,8 +19,11 @@ export class Picker {
   tell(text) {
     this.text = text;
     const known = RANGES.some(([each]) => each === text);
-    replace(this.field, RANGES.map(([value, title]) => h("option", { value }, title)), known ? null : h("option", { value: text }, range(text, Date.now() * 1000)?.title), h("option", { value: OTHER }, "From … to …"));
+    const nowUs = Date.now() * 1000;
+    const shown = known ? null : range(text, nowUs);
+    replace(this.field, RANGES.map(([value, title]) => h("option", { value }, title)), shown ? h("option", { value: text }, brief(shown, nowUs)) : null, h("option", { value: OTHER }, "From … to …"));
     this.field.value = text;
+    this.field.title = shown?.title ?? "";
     this.field.classList.toggle("chosen", text !== "");
   }
 

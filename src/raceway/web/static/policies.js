@@ -69,7 +69,9 @@ export async function told(said, act) {
 
 /** Out of what may be at once, where the bus holds messages for the subscription. @param {any} row */
 export function inFlight(row) {
-  return row.in_flight_limit ? `${count(row.in_flight)} of ${count(row.in_flight_limit)}` : count(row.in_flight);
+  if (!row.in_flight_limit) return count(row.in_flight);
+  // Handed out before the bus lowered the limit for a slow consumer.
+  return row.in_flight > row.in_flight_limit ? `${count(row.in_flight)}, limit now ${count(row.in_flight_limit)}` : `${count(row.in_flight)} of ${count(row.in_flight_limit)}`;
 }
 
 /** Notices of blocked subscriptions, and the form of one policy. */

@@ -32,6 +32,15 @@ export function between(sinceUs, untilUs) {
   return [sinceUs, untilUs].map((us) => `${new Date(Math.floor(us / 1e6) * 1000).toISOString().slice(0, 19)}Z`).join("/");
 }
 
+/** What a narrow field says of a range between two moments: hours of a day, or days. @param {Range} found @param {number} nowUs */
+export function brief({ title, sinceUs, untilUs }, nowUs) {
+  if (untilUs === null) return title;
+  const [since, until] = [local(sinceUs), local(untilUs)];
+  const day = since.slice(5, 10);
+  if (since.slice(0, 10) !== until.slice(0, 10)) return `${day} to ${until.slice(5, 10)}`;
+  return `${since.slice(0, 10) === local(nowUs).slice(0, 10) ? "" : `${day} `}${since.slice(11, 16)} to ${until.slice(11, 16)}`;
+}
+
 /** What a range asks the bus for; nothing if there is none. @param {Range | null} found */
 export function times(found) {
   return found ? { since_us: Math.round(found.sinceUs), until_us: found.untilUs === null ? "" : Math.round(found.untilUs) } : {};

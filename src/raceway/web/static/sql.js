@@ -26,7 +26,7 @@ export class SqlCard {
       onkeydown: (/** @type {KeyboardEvent} */ event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && this.form.requestSubmit() }));
     this.field.value = sql;
     this.said = h("span", { class: "soft grows", role: "status" });
-    this.result = h("div", {});
+    this.result = h("div", { class: "result" });
     this.go = /** @type {HTMLButtonElement} */ (h("button", { title: "Ctrl Enter" }, "Run"));
     /** @type {HTMLFormElement} */
     this.form = /** @type {HTMLFormElement} */ (h("form", { class: "publish", "aria-label": "SQL", onsubmit: (/** @type {Event} */ event) => {
@@ -64,6 +64,8 @@ export class SqlCard {
     const table = new Table(found.columns.map((column, at) => ({
       title: column.name, number: isNumber(column.type), cell: (/** @type {any} */ row) => shownCell(column.name, row.cells[at]), fixed: true, class: "cell",
     })), (row) => row.number, empty("No rows", "The query gave none."), "Result");
+    // Its heads sort, so it stays a table on a narrow screen, too.
+    table.table.classList.remove("stack");
     table.update(found.rows.map((cells, number) => ({ cells, number })));
     table.heads.forEach((head, at) => {
       const now = sorted?.[0] === at ? sorted[1] : "";

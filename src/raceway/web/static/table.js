@@ -15,7 +15,7 @@ const NOTHING = /^0(\/s)?$/;
  * @property {(row: T) => Node | string | number | null | undefined} cell
  * @property {boolean} [number]  to the right, digits of one width
  * @property {string} [class]
- * @property {boolean} [fixed]   never changes for a row, so it is made once
+ * @property {boolean | ((row: T) => unknown)} [fixed]   never changes for a row, so it is made once; or only when this does
  * @property {boolean} [unseen]  its title is for readers of the screen only
  * @property {boolean} [optional]  not shown while no row has anything in it
  */
@@ -99,9 +99,17 @@ export class Table {
 
   /** @param {HTMLElement} cell @param {Column<T>} column @param {T} row */
   #set(cell, column, row) {
-    if (column.fixed && cell.firstChild) return;
+    if (column.fixed) {
+      const made = typeof column.fixed === "function" ? String(column.fixed(row)) : "";
+      if (cell.firstChild && cell.dataset.made === made) return;
+      cell.dataset.made = made;
+    }
     const content = column.cell(row);
-    if (content instanceof Node) cell.replaceChildren(content);
+    if (content instanceof Node) {
+      // A link that is about to be followed stays: a click begins and ends on the same element.
+      const isSame = cell.childNodes.length === 1 && !(content instanceof Element && content.querySelector("button")) && cell.firstChild?.isEqualNode(content);
+      if (!isSame) cell.replaceChildren(content);
+    }
     else if (cell.textContent !== String(content ?? "") || cell.firstElementChild) {
       cell.replaceChildren();
       put(cell, content);

@@ -23,7 +23,7 @@ export async function show(view) {
     { title: "What", cell: (row) => row.attributes.action, fixed: true },
     { title: "Where", cell: (row) => h("span", { class: "mono" }, `${row.attributes.method} ${row.attributes.path}${row.attributes.query ? `?${row.attributes.query}` : ""}`), fixed: true, class: "wide" },
     { title: "Asked for", cell: (row) => h("span", { class: "cut mono" }, row.payload === "{}" ? "" : row.payload), fixed: true, class: "wide" },
-  ], (row) => row.sequence, empty("No change", "Nothing was changed over the console port", who.value ? ` by ${who.value}.` : "."), "Changes");
+  ], (row) => row.sequence, empty("No change", "Nothing was changed", who.value ? ` by ${who.value}.` : "."), "Changes");
   /** @type {any[]} */
   let rows = [];
   /** @type {number | null} */
@@ -52,7 +52,7 @@ export async function show(view) {
     event.preventDefault();
     location.hash = link("changes", "", { who: who.value.trim() });
   };
-  replace(view.root, heading("Changes", h("span", {}, "Changes made over the console port, by whom, newest first: the topic ", h("a", { href: link("topics", TOPIC) }, TOPIC), ".", onlyOf(view.range()))),
+  replace(view.root, heading("Changes", h("span", {}, "Changes of the bus and by whom, newest first: the topic ", h("a", { href: link("topics", TOPIC) }, TOPIC), ".", onlyOf(view.range()))),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: filter }, h("label", {}, "By", who)), note), table.element, more));
   await first();
   view.live(first, 3);

@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, empty, facts, h, heading, replace } from "../dom.js";
+import { badge, empty, facts, h, heading, renew, replace } from "../dom.js";
 import { bytes, count, duration, time } from "../format.js";
 import { Table } from "../table.js";
 
@@ -28,13 +28,13 @@ export async function show(view) {
     h("div", { class: "card" }, h("h2", {}, "Damage"), damage.element), h("div", { class: "card" }, h("h2", {}, "Segments, newest first"), segments.element));
   const load = async () => {
     const { health, folder, segments: files } = await get("/api/journal", {}, view.signal);
-    replace(about, facts([
+    renew(about, facts([
       ["Status", badge(health.status.replace("_", " "), health.status === "ok" ? "good" : "bad")], ["Why", health.reason], ...health.warnings.map((/** @type {string} */ text) => /** @type {[string, string]} */ (["Warning", text])), ["Folder", h("span", { class: "mono" }, folder)],
       ["Durability", health.durability], ["Positions", health.committed < 0 ? "none yet" : `${count(health.first_position)} to ${count(health.committed)}`],
       ["Segments", count(health.segments)], ["Size", bytes(health.bytes)], ["Disk", health.disk_bytes > 0 ? `${bytes(health.free_bytes)} of ${bytes(health.disk_bytes)} free` : ""], ["Waiting for the disk", bytes(health.unsynced_bytes)],
       ...(health.archive ? [/** @type {[string, any]} */ (["Archive", h("span", { class: "mono" }, health.archive.url)]), /** @type {[string, any]} */ (["Archived", `${count(health.archive.segments)} segments; ${count(health.archive.waiting_segments)} wait (${bytes(health.archive.waiting_bytes)})`])] : []),
     ]));
-    replace(figures, facts([
+    renew(figures, facts([
       ["Rows", count(health.rows)], ["Blocks", count(health.blocks)], ["Syncs", count(health.syncs)], ["Last sync", duration(health.last_sync_us)],
       ["Slowest sync", duration(health.slowest_sync_us)], ["Refused writes", count(health.refusals)], ["Repairs", count(health.repairs)],
       ["Rows in quarantine", count(health.quarantined_rows)], ["Rows missing", count(health.missing_rows)],

@@ -151,7 +151,7 @@ async function search(view) {
   });
   const remember = () => history.replaceState(null, "", link("messages", "", { ...filled(), failed: failed.checked, follow: isFollowing }));
   more.addEventListener("click", () => view.attempt(() => run(asked())));
-  const unfold = h("button", { type: "button", class: "quiet unfold", onclick: () => form.classList.toggle("folded") }, "More fields");
+  const unfold = h("button", { type: "button", class: "quiet unfold", onclick: () => fold(!form.classList.contains("folded")) }, "More fields");
   const form = h("form", {
     class: "filters",
     onsubmit: (/** @type {Event} */ event) => {
@@ -162,8 +162,13 @@ async function search(view) {
   }, TEXTS.map(([name, title]) => h("label", {}, title, fields[name])), h("label", {}, "Wire", fields.wire), h("label", {}, "Kind", fields.kind),
   h("label", {}, "From", fields.since), h("label", {}, "Until", fields.until), h("label", { class: "row" }, failed, "Failed answers only"),
   h("div", { class: "actions" }, h("button", {}, "Search"), h("a", { class: "button quiet", href: "#/messages?" }, "Clear"), unfold));
-  // On a phone the fields would fill the screen before the first message.
-  form.classList.toggle("folded", !Object.keys(view.query).some((name) => !["topic", "id", "follow"].includes(name)));
+  /** On a phone all fields would fill the screen before the first message. @param {boolean} folded */
+  const fold = (folded) => {
+    form.classList.toggle("folded", folded);
+    unfold.setAttribute("aria-expanded", String(!folded));
+    unfold.textContent = folded ? "More fields" : "Fewer fields";
+  };
+  fold(!Object.keys(view.query).some((name) => !["topic", "id", "follow", "range"].includes(name)));
   replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in. Times are " + zone(Date.now() * 1000) + "." + onlyOf(view.range())),
     h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, searched, note, stop, follow), table.element, more));
   follow.textContent = isFollowing ? "Pause" : "Follow";

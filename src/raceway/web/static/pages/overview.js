@@ -1,7 +1,7 @@
 // @ts-check
 import { get } from "../api.js";
 import { LineChart, WireCard } from "../chart.js";
-import { badge, bar, empty, facts, flagged, h, heading, replace, tile, topicLink } from "../dom.js";
+import { badge, bar, empty, facts, flagged, h, heading, renew, replace, setTile, tile, topicLink } from "../dom.js";
 import { bytes, count, duration, rate } from "../format.js";
 import { Table } from "../table.js";
 
@@ -42,7 +42,8 @@ export async function show(view) {
   const state = h("div", { class: "actions" });
   const trouble = h("div", { class: "notice bad", hidden: true, role: "alert" });
   const warnings = h("div", { class: "notice warn", hidden: true, role: "status" });
-  const tiles = h("div", { class: "tiles" });
+  // Made once: a click that begins on one and ends on its successor would lead nowhere.
+  const tiles = TILES.map(([name, , href, , title]) => tile(name, "", "", href, title));
   const totals = h("div", {});
   const cards = wires.map((wire) => new WireCard(wire));
   const chart = new LineChart("Messages a second, by wire");
@@ -60,16 +61,16 @@ export async function show(view) {
     trouble.textContent = `The bus is ${now.status.replace("_", " ")}. ${now.reason}`;
     warnings.hidden = now.warnings.length === 0;
     replace(warnings, ...now.warnings.map((/** @type {string} */ text) => h("div", {}, text)));
-    replace(tiles, TILES.map(([name, what, href, mood, title]) => tile(name, what(now), mood && Number(what(now).replaceAll(",", "")) > 0 ? mood : "", href, title)));
+    TILES.forEach(([, what, , mood], at) => setTile(tiles[at], what(now), mood && Number(what(now).replaceAll(",", "")) > 0 ? mood : ""));
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} received since start`);
-    replace(totals, facts([
+    renew(totals, facts([
       ["Publishes received", count(now.kinds.publish ?? 0)], ["Requests received", count(now.kinds.request ?? 0)], ["Answers received", count(now.kinds.response ?? 0)],
       ["Of these refused", count(now.refused)],
       ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", h("a", { href: "#/subscriptions" }, count(now.subscriptions))],
       ["Queues", count(now.queues)], ["Undeliverable", count(now.undeliverable)], ["Rows of the journal", count(now.committed + 1)],
     ]));
   };
-  replace(view.root, heading("Overview", "Current traffic of the bus.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
+  replace(view.root, heading("Overview", "Current traffic of the bus.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), h("div", { class: "tiles" }, tiles),
     before ? before.element : h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
     h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, shown ? `Busiest topics, ${shown.title.toLowerCase()}` : "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);

@@ -7,14 +7,14 @@ import { Table } from "../table.js";
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
-  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, address, id or wire" }));
+  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, address or wire" }));
   const note = h("span", { class: "soft", role: "status" });
   let nowUs = Date.now() * 1000;
   const peers = new Table([
-    { title: "Name", cell: (row) => h("span", { title: row.id }, row.name || row.aliases.join(", ") || h("span", { class: "mono soft" }, row.address || row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
+    { title: "Name", cell: (row) => h("span", { title: row.id }, row.name || row.aliases.join(", ") || (row.address ? h("span", { class: "soft" }, "no name") : h("span", { class: "mono soft" }, row.id)), row.catching_up ? [" ", badge("catching up", "warn")] : null,
+      row.description ? h("div", { class: "soft" }, row.description) : null), class: "name" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Address", cell: (row) => h("span", { class: "mono" }, row.address), optional: true },
-    { title: "Description", cell: (row) => row.description, optional: true },
     { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
     { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },

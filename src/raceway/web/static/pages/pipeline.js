@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, bar, empty, facts, h, heading, replace, tile } from "../dom.js";
+import { badge, bar, empty, facts, h, heading, renew, replace, tile } from "../dom.js";
 import { ago, bytes, count, duration } from "../format.js";
 import { link } from "../route.js";
 import { shownCell, SqlCard } from "../sql.js";
@@ -38,7 +38,7 @@ async function progress(view) {
     missing.textContent = found.no_sql ? `${found.no_sql}.` : "";
     missing.hidden = !found.no_sql;
     card.element.hidden = found.no_sql !== "" || !found.tables.length;
-    replace(about, found.progress ? describe(found) : h("div", { class: "card" }, empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")")));
+    renew(about, found.progress ? describe(found) : h("div", { class: "card" }, empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")")));
   };
   await load();
   view.live(load, 2);
@@ -54,7 +54,7 @@ function describe(found) {
   done.classList.add("tall");
   const { behind } = found;
   return h("div", {}, now.error ? h("div", { class: "notice bad", role: "alert" }, now.error) : null,
-    h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows)), tile("batches", count(now.batches)),
+    h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows)), tile(now.batches === 1 ? "batch" : "batches", count(now.batches)),
       tile("last batch", now.last_batch ? duration(now.last_batch.seconds * 1e6) : "none"), now.lost_rows ? tile("rows lost to retention", count(now.lost_rows), "bad") : null),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Progress"), badge(state, found.is_running ? "good" : state === "failed" ? "bad" : "")),
       done, facts([

@@ -55,8 +55,8 @@ export async function show(view) {
     { title: "Belongs to", cell: (row) => row.topic, fixed: true },
     { title: "What", cell: (row) => badge(SOURCES[row.source] ?? row.source, row.source === "rejected" ? "warn" : "bad"), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` · subscription ${row.subscription}`) : null), fixed: true, class: "wide" },
-    { title: "Sent again", optional: true, cell: (row) => (row.redriven ? h("span", { class: "soft" }, `${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : "") },
+    { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` · subscription ${row.subscription}`) : null,
+      row.redriven ? h("div", { class: "soft" }, `Sent again at ${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : null), fixed: (row) => row.redriven?.time_us, class: "wide" },
     { title: "Actions", unseen: true, fixed: true, class: "tight acts", cell: (row) => h("span", {}, redrive.button(row.position), " ", redrive.editor(row.position)) },
   ], (row) => row.position, empty("Nothing was rejected", topic ? `Nothing of topic ${topic}.` : "No messages refused by a schema with policy enforce, no dead letters, no undeliverable messages."), "Rejected messages");
   const advice = h("p", { class: "soft", hidden: !ADVICE[source] }, ADVICE[source] ?? "");

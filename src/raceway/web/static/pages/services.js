@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { choices, empty, flagged, h, heading, loading, onlyOf, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
+import { choices, empty, flagged, h, heading, loading, onlyOf, renew, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { failedShare, gathered, layout, shownEdges } from "../layers.js";
 import { times } from "../range.js";
@@ -74,7 +74,7 @@ export async function show(view) {
     rest.textContent = unlisted(flows);
     rest.hidden = !rest.textContent;
     const shape = JSON.stringify([view.query.focus, find.value, flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
-    if (shape !== drawn) replace(picture, draw(flows, listeners, picture.clientWidth, view.query.focus ?? "", find.value.trim(), (focus) => link("services", "", { source: view.query.source, focus })));
+    if (shape !== drawn) renew(picture, draw(flows, listeners, picture.clientWidth, view.query.focus ?? "", find.value.trim(), (focus) => link("services", "", { source: view.query.source, focus })));
     drawn = shape;
   };
   await load();
@@ -150,7 +150,8 @@ function draw(flows, listeners, room, focus, text, address) {
   /** @type {Corner[]} */
   const taken = [];
   const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest, across - BOX.width, taken));
-  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id), address(each.around ?? each.id), each.id === focus));
+  // In an order that traffic does not change: a box stays the same element while its figures change.
+  const boxes = [...nodes.values()].sort((one, other) => (one.id < other.id ? -1 : 1)).map((each) => box(each, corner(each.id), address(each.around ?? each.id), each.id === focus));
   const drawing = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
   const undrawn = left + fitting.length - edges.reduce((sum, edge) => sum + (edge.gathered ?? 1), 0);
   return undrawn > 0 ? h("div", {}, h("p", { class: "soft" }, `The busiest connections; ${count(undrawn)} more are in the tables, and around their boxes.`), drawing) : drawing;

@@ -1,6 +1,6 @@
 // @ts-check
 import { get, isDenied, send } from "../api.js";
-import { empty, facts, flagged, h, heading, replace, topicLink, wireMark } from "../dom.js";
+import { empty, facts, flagged, h, heading, renew, replace, topicLink, wireMark } from "../dom.js";
 import { count, outOf, rate } from "../format.js";
 import { asking, link } from "../route.js";
 import { Table } from "../table.js";
@@ -97,7 +97,7 @@ async function showOne(view) {
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
-  ], (row) => `${row.id} ${row.role}`, empty("No connected peer subscribes or answers", "Subscribe with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
+  ], (row) => `${row.id} ${row.role}`, empty(""), "Connected");
   const past = new TopicPast(view, name);
   const latest = messageTable(empty("No messages", "All were removed by retention, or the topic has only answers."), true);
   replace(view.root, heading(name, "", h("div", { class: "actions" }, h("a", { class: "button", href: link("publish", "", { topic: name }) }, "Publish"),
@@ -116,7 +116,7 @@ async function showOne(view) {
   };
   const load = async () => {
     const found = await get(`/api/topics/${encodeURIComponent(name)}`, {}, view.signal);
-    replace(about, facts([
+    renew(about, facts([
       ["Rate", rate(found.rate)], ["Messages", count(found.next - found.first)], ["Offsets", `${count(found.first)} to ${count(found.next - 1)}`],
       ["Backlog", count(found.backlog)], ["Partitions", found.partitions.join(", ")],
       ["Schema", found.subject ? h("span", {}, h("a", { href: link("schemas", found.subject) }, found.subject), `, policy ${found.policy}`) : ""],
@@ -124,6 +124,9 @@ async function showOne(view) {
     ]));
     subscriptions.update(found.subscriptions);
     policies.update(found.subscriptions);
+    const isRead = found.subscriptions.some((/** @type {any} */ each) => each.consumers.length) || found.queue?.consumers;
+    renew(/** @type {HTMLElement} */ (consumers.ifEmpty), h("b", {}, isRead ? "No other peer listens or answers" : "No connected peer listens or answers"),
+      isRead ? "Consumers of its subscriptions and queue are told with these." : "Subscribe with: ", isRead ? null : h("code", {}, `raceway sub '${name}'`));
     consumers.update(found.consumers);
   };
   await load();
