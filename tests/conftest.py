@@ -47,6 +47,7 @@ GROUPS = {
     "tests/end_to_end/test_console": "chromium",
     "tests/test_site.py": "chromium",
     "tests/mirror/": "kafka",
+    "tests/cluster/": "kafka",
 }
 
 

@@ -22,7 +22,7 @@ def uses(source: str) -> int:
 
 def _is_broker(node: ast.expr) -> bool:
     match node:
-        case ast.Attribute(value=ast.Name(id="settings"), attr="broker"):
+        case ast.Attribute(value=ast.Name(id="settings") | ast.Attribute(attr="_settings"), attr="broker"):
             return False
         case ast.Attribute(attr="broker" | "_broker") | ast.Name(id="broker" | "_broker"):
             return True
@@ -51,5 +51,6 @@ def test_web_does_not_know_the_broker() -> None:
 
 
 def test_uses_are_found() -> None:
-    source = "broker.a\nself._broker.b.c\nsession.broker.perform(broker)\nsettings.broker.d\nbrokers.e\ndoor.view.f\n"
+    source = "broker.a\nself._broker.b.c\nsession.broker.perform(broker)\nbrokers.e\ndoor.view.f\n"
+    source += "settings.broker.d\nself._settings.broker.d\n"
     assert uses(source) == 3

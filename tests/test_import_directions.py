@@ -25,13 +25,17 @@ RECORDS = {"wires.wire", LIST}
 # What each room may import from the package besides itself. A name stands for everything below it.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "chance": set(),
     "config": {"errors"},
     "model": {"errors"},
-    "journal": VOCABULARY | {"config"},
+    "journal": VOCABULARY | {"config", "chance"},
+    "journal.kafka": VOCABULARY | {"config", "chance", "journal", "kafka"},
+    "kafka": VOCABULARY | {"config", "net.client.address"},
+    "cluster": VOCABULARY | {"config", "chance", "journal", "kafka"},
     "schema": VOCABULARY,
-    "net": VOCABULARY | {"config"},
+    "net": VOCABULARY | {"config", "chance"},
     "net.codec": VOCABULARY,
-    "broker": VOCABULARY | {"config", "journal", "schema"}
+    "broker": VOCABULARY | {"config", "chance", "journal", "schema"}
     | {f"net.{part}" for part in ("runtime", "credits", "turn", "timers", "ids")},
     # The list of wires, and what a record is. Everything may ask them but what lies below the wires.
     "wires": {"config", "wires.wire"} | {f"wires.{wire}.wire" for wire in WIRES},
@@ -40,14 +44,15 @@ ALLOWED: dict[str, set[str]] = {
     "wires.captures": VOCABULARY | {"config", "journal.format"},
     "web": VOCABULARY | {"config", "schema", "journal", "broker", "net"} | RECORDS,
     "telemetry": VOCABULARY | {"config", "journal"},
-    "mirror": VOCABULARY | {"config", "journal", "net", "client"},
+    "mirror": VOCABULARY | {"config", "journal", "kafka", "net", "client"},
     "client": VOCABULARY | {"net"} | RECORDS | {f"wires.{wire}.client" for wire in WIRES},
     "pipeline": VOCABULARY | {"config", "journal", "schema", "wires.captures"} | RECORDS
     | {f"wires.{wire}.{part}" for wire in WIRES for part in ("capture", "codec")},
-    "server": VOCABULARY | {"config", "journal", "schema", "broker", "net", "web", "telemetry"} | RECORDS
-    | {"wires.server"}
+    "server": VOCABULARY | {"config", "cluster", "journal", "kafka", "schema", "broker", "net", "web", "telemetry"}
+    | RECORDS | {"wires.server"}
     | {"pipeline.spark"},  # asked whether Java and PySpark are there
     "testing": {"errors", "server.embedded"},
+    "spark": {"errors", "config", "pipeline", LIST},
     # The demo is a command: it prints as commands do.
     "demo": VOCABULARY | {"config", "journal", "client", "server", "pipeline", "cli.bus", "cli.output", "cli.trace"},
 }  # fmt: skip
@@ -60,7 +65,7 @@ for wire in WIRES:
         "config", "net.codec", "wires.captures", f"{room}.codec", f"{room}.settings",
     }  # fmt: skip
     for part in ("listen", "dial"):
-        ALLOWED[f"{room}.{part}"] = VOCABULARY | {"config", "net", "broker", "schema", "wires.server"} | {
+        ALLOWED[f"{room}.{part}"] = VOCABULARY | {"config", "chance", "net", "broker", "schema", "wires.server"} | {
             f"{room}.{other}" for other in ("codec", "listen", "dial", "settings")
         }  # fmt: skip
     ALLOWED[f"{room}.listen"].add("web.routing")  # routes of the wire on the console port
@@ -70,6 +75,7 @@ for wire in WIRES:
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
 PURE = {"model", "net.codec", "schema"} | {f"wires.{wire}.codec" for wire in WIRES}
 # Ids that the parts of this wire over sockets, and its captures, give to messages. Random, so no part of the codec.
+ALLOWED["wires.seneca"].add("chance")
 for part in ("listen", "client", "capture"):
     ALLOWED[f"wires.seneca.{part}"].add("wires.seneca.ids")
 # Whatever touches the world: network, tasks, threads, processes, files, clocks, chance.

@@ -34,3 +34,14 @@ def test_setup_installs_what_runs_and_nothing_that_only_tests_need() -> None:
 @pytest.mark.parametrize("task", ["demo", "up"])
 def test_what_users_run_needs_no_tools_of_developers(task: str) -> None:
     assert f"\n{task}: setup ##" in (ROOT / "Makefile").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", ["Makefile", "deploy/docker/Dockerfile", "docs/howto/run-under-systemd.md", "docs/operate/upgrade.md"]
+)
+def test_installing_from_a_lock_file_resolves_nothing(name: str) -> None:
+    # A lock file is complete. With its own resolver, pip may look at a newer release than the one that is pinned
+    # (where a package is wanted with an extra), find no hash for it, and fail.
+    lines = [line for line in (ROOT / name).read_text("utf-8").splitlines() if "--require-hashes" in line]
+    assert lines
+    assert all("--no-deps" in line for line in lines)

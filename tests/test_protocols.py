@@ -17,10 +17,14 @@ SOURCE = Path(raceway.__file__).parent
 # Protocols with one implementation in the package, and why they are there.
 WITH_ONE = {
     "Clock": "the event loops of asyncio and uvloop, and the one that tests move by hand",
+    "Dice": "the random module of Python, and the seeded one of the simulation",
+    "Lane": "a partition of Kafka; the one in memory, with its delays and lost answers, is in the tests",
     "OpenedStream": "implemented in the broker, which the model and wires may not import",
     "RequestStream": "implemented in the room of a wire, which net may not import",
     "Sink": "implemented in the room of a wire, which the model may not import",
     "Sleep": "the timer handles of event loops",
+    "Step": "implemented in a module that imports this one",
+    "StoredTables": "implemented in a module that imports this one",
     "Timers": "the same event loops; the module of Clock imports this one",
     "WaitingCall": "implemented in a module that imports this one",
 }

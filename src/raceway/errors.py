@@ -59,8 +59,10 @@
         │   ├── AwayError             rows that have to be brought back from the archive
         │   └── MissingRowsError      positions that no file has
         ├── UnsupportedError        the wire of a client does not have a method
-        ├── PipelineError           tables, checkpoints, Spark or Java
-        ├── MirrorError             Kafka, or what a mirror may do there
+        ├── PipelineError           tables, their logs, Spark or Java
+        ├── BrokersError            Kafka, or what may be done there
+        │   ├── MirrorError           what a mirror may do there
+        │   └── ClusterError          the cluster of a bus there
         └── ConnectionLostError     a client's connection ended before the answer
             ├── NotConnectedError     no connection could be made
             └── NoAnswerError         no answer in time; the call may have been carried out
@@ -602,11 +604,19 @@ class UnsupportedError(FactsError, LocalError, code="unsupported"):
 
 
 class PipelineError(LocalError, code="pipeline"):
-    """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
+    """An error of the tables, their logs, Spark or Java; the text says what to do."""
 
 
-class MirrorError(LocalError, code="mirror"):
-    """An error of Kafka, or of what a mirror may do there; the text says what to do."""
+class BrokersError(LocalError, code="kafka"):
+    """An error of Kafka, or of what may be done there; the text says what to do."""
+
+
+class MirrorError(BrokersError, code="mirror"):
+    """An error of a mirror to or from Kafka; the text says what to do."""
+
+
+class ClusterError(BrokersError, code="cluster"):
+    """An error of a cluster, whose journal is on Kafka; the text says what to do."""
 
 
 class ConnectionLostError(FactsError, LocalError, code="connection_lost", retriable=True):

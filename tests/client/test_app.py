@@ -220,15 +220,19 @@ def test_routers_are_included(bus: MemoryBus) -> None:
     run(scene)
 
 
-def test_schemas_are_registered_and_bound_at_the_start(bus: MemoryBus) -> None:
+@pytest.mark.parametrize("wire", ["mb", "danube", "http"])
+def test_schemas_are_registered_and_bound_at_the_start(bus: MemoryBus, wire: str) -> None:
+    topic = f"app.strict.{wire}"
+
     async def scene() -> None:
-        app = App(bus.url("mb"), console=bus.console)
-        app.schema("app.strict", Order)
+        app = App(bus.console if wire == "http" else bus.url(wire), console=bus.console)
+        app.schema(topic, Order)
         async with app.running() as client:
-            await client.publish("app.strict", Order(1))
+            await client.publish(topic, Order(1))
+            await client.publish_many(topic, [Order(2), Order(3)])
             with pytest.raises(RemoteError, match="id"):
-                await client.publish("app.strict", {"id": "x"})
-            assert (await client.schemas.fetch("app.strict")).version == 1
+                await client.publish(topic, {"id": "x"})
+            assert (await client.schemas.fetch(topic)).version == 1
 
     run(scene)
 

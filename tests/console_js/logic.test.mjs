@@ -11,7 +11,7 @@ const { EventParser } = await load("events.js");
 const format = await load("format.js");
 const { failedShare, gathered, layout, shownEdges } = await load("layers.js");
 const { headersOf, payloadsOf } = await load("outgoing.js");
-const { between, local, range, RANGES, times } = await load("range.js");
+const { between, brief, local, range, RANGES, times } = await load("range.js");
 const { asking, link, parse, shared } = await load("route.js");
 const { ages, area, heightAt, line, moments, nearest, runs, ticks } = await load("scale.js");
 const { described, instants, place, wires } = await load("waterfall.js");
@@ -183,6 +183,15 @@ test("a range is read from its text, and nothing else is taken for one", () => {
   for (const wrong of ["", undefined, "x", "6", "h6", "6w", "99999h", "2026-11-17T03:00:00Z", "2026-11-17T04:00:00Z/2026-11-17T03:00:00Z", "/"]) assert.equal(range(wrong, now), null, String(wrong));
   assert.deepEqual(times(null), {});
   assert.equal(Date.parse(local(now)) * 1000, now, "as a field of a form reads it");
+});
+
+test("a range between two moments has a short title for a narrow field", () => {
+  /** @param {number[]} since @param {number[]} until @param {number} today */
+  const said = (since, until, today) => brief(range(between(new Date(2026, 10, ...since).getTime() * 1000, new Date(2026, 10, ...until).getTime() * 1000), 0), new Date(2026, 10, today, 23).getTime() * 1000);
+  assert.equal(said([17, 7, 22, 5], [17, 9, 30, 0], 17), "07:22 to 09:30");
+  assert.equal(said([17, 7, 22, 5], [17, 9, 30, 0], 18), "11-17 07:22 to 09:30");
+  assert.equal(said([16, 7, 22], [17, 9, 30], 17), "11-16 to 11-17");
+  assert.equal(brief(range("6h", 0), 0), "Last 6 hours");
 });
 
 test("every address has the shared range, unless it names another", () => {

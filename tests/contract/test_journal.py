@@ -1,4 +1,4 @@
-"""One suite over every journal: on files with and without sync, and in memory."""
+"""One suite over every journal: on files with and without sync, in memory, and on a lane of Kafka (in memory, too)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raceway.model.envelope import CONTROL, MB, PUBLISH, REQUEST, RESPONSE, ZBUS
 from tests.rigs.journal import START_US, Rig, column, numbered, payloads, rows, topic_payloads
 
 
-@pytest.fixture(params=["sync", "os", "memory"])
+@pytest.fixture(params=["sync", "os", "memory", "kafka"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     opened = Rig(tmp_path / "data", durability=request.param)
     yield opened
@@ -295,7 +295,7 @@ def test_reading_runs_in_other_threads_while_rows_are_appended(rig: Rig) -> None
 # ---- blocks ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "memory"])
+@pytest.mark.parametrize("durability", ["sync", "memory", "kafka"])
 def test_a_block_ends_at_its_rows_and_bytes_and_a_large_message_is_alone(tmp_path: Path, durability: str) -> None:
     rig = small(tmp_path, durability, block_rows=10, block_bytes=4096)
     rig.publish("a", *numbered(25))  # 10 + 10 + 5
@@ -310,7 +310,7 @@ def test_a_block_ends_at_its_rows_and_bytes_and_a_large_message_is_alone(tmp_pat
     rig.close()
 
 
-@pytest.mark.parametrize("durability", ["sync", "memory"])
+@pytest.mark.parametrize("durability", ["sync", "memory", "kafka"])
 def test_rows_of_a_batch_cut_into_blocks_have_consecutive_sequences(tmp_path: Path, durability: str) -> None:
     rig = small(tmp_path, durability, block_rows=4)
     rig.publish("a", b"first")
@@ -324,7 +324,7 @@ def test_rows_of_a_batch_cut_into_blocks_have_consecutive_sequences(tmp_path: Pa
     rig.close()
 
 
-@pytest.mark.parametrize("durability", ["sync", "memory"])
+@pytest.mark.parametrize("durability", ["sync", "memory", "kafka"])
 def test_pressure_is_told_when_too_much_waits_and_when_it_is_over(tmp_path: Path, durability: str) -> None:
     rig = small(tmp_path, durability, unsynced_bytes=10_000)
     told: list[bool] = []

@@ -113,8 +113,9 @@ def test_the_journal_has_what_the_clients_sent(mornings: list[Morning]) -> None:
     rows, tally = mornings[0].rows, mornings[0].tally
     published = Counter((row["topic"], row["wire"]) for row in rows if row["kind"] == "publish")
     own = published.keys() - tally.published.keys()
-    # What was refused, and the record of the changes that were made over the console port.
-    assert own == {("raceway.rejected", wire) for wire in WIRES} | {("raceway.audit", "http")}
+    # What was refused, and the record of what was changed: over the console port, and new queues of zbus.
+    audited = {("raceway.audit", wire) for wire in ("http", "zbus")}
+    assert own == {("raceway.rejected", wire) for wire in WIRES} | audited
     assert {key: count for key, count in published.items() if key not in own} == tally.published
 
 

@@ -18,6 +18,8 @@ from tests.rigs.http_door import event_stream, get, post
 from tests.rigs.server import Server, running_server, wait_until
 from tests.rigs.zbus_wire import dial_server
 
+# Each segment is sealed by a process of its own, which a busy machine starts slowly.
+SEAL_S = 90.0
 SMALL = {"RACEWAY_JOURNAL__SEGMENT_BYTES": 6000, "RACEWAY_JOURNAL__SEAL": "false", "RACEWAY_JOURNAL__UPKEEP_S": 0.1}
 SEALED = SMALL | {"RACEWAY_JOURNAL__SEAL": "true", "RACEWAY_JOURNAL__SEAL_KEEP_S": 0}
 
@@ -146,7 +148,7 @@ def test_a_lost_segment_is_told_at_start_and_to_every_reader(tmp_path: Path, los
             client.create("t")
         publish(server, "t", 80)
         if suffix == ".parquet":
-            wait_until(lambda: len(segments(server.data)) == 1, 20, "all closed segments to be sealed")
+            wait_until(lambda: len(segments(server.data)) == 1, SEAL_S, "all closed segments to be sealed")
         server.kill()
         # A segment that was just begun has no rows yet: then the loss would be at the end, where nothing follows it.
         chosen = [path for path in segments(server.data, suffix) if path.stat().st_size][number]
@@ -229,7 +231,7 @@ def test_a_shortened_segment_is_not_sealed_as_if_it_were_whole(tmp_path: Path) -
         server.env = SEALED
         server.start()
         sealed = chosen.with_suffix(".parquet")
-        wait_until(lambda: sealed.exists() and not chosen.exists(), 20, "the segment to be sealed")
+        wait_until(lambda: sealed.exists() and not chosen.exists(), SEAL_S, "the segment to be sealed")
         lost = server.metric("raceway_journal_missing_rows")
         assert lost > 0
         server.restart()

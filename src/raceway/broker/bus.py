@@ -139,13 +139,13 @@ class Bus:
     def change(self, work: Callable[[], R], *, renews: bool = False) -> Steps[R | Done]:
         """Change stored state; the outcome comes after the commit. Raises UnavailableError if nothing can be stored.
 
-        `renews`: the work may find nothing to store, and checks itself whether it can. On a full disk its outcome
-        comes immediately: clients would wait for ever.
+        `renews`: the work may find nothing to store, and checks itself whether it can. On a full disk, or while Kafka
+        is away, its outcome comes immediately: clients would wait for ever.
         """
         if not renews:
             self.journal.check_writable()
         found = work()
-        if not renews or self.journal.health().status != "disk_full":
+        if not renews or self.journal.health().status not in ("disk_full", "away"):
             yield self.commit
         return Done() if found is None else found
 

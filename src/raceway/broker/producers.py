@@ -7,8 +7,6 @@ not deregister, so limits count those that were active recently.
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
 
 from raceway.broker.bus import Bus, IntentHandler
@@ -19,6 +17,7 @@ from raceway.broker.runs import Refused, RowSpan
 from raceway.broker.steps import Steps
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
+from raceway.chance import random_bits
 from raceway.errors import (
     ForbiddenError,
     InvalidValueError,
@@ -151,7 +150,7 @@ class Producers:
         """Return the id derived from topic and name, or a random one on collision."""
         found = sender_id(topic.encoded, name.encode())
         while found in self._by_id or not found:
-            found = secrets.randbits(63)
+            found = random_bits(63)
         return found
 
     def _add(self, producer: RegisteredProducer) -> None:

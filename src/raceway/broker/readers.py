@@ -49,7 +49,7 @@ class Readers:
     def watch_rows(
         self, batch: Batch, rows_by_topic: Iterable[tuple[Topic, Sequence[int]]], done: Done | None
     ) -> Done | None:
-        """As `watch`, for rows that are known by topic."""
+        """Watch as `watch` does, for rows that are known by topic."""
         # Readers added between now and the commit start after these rows.
         reading = [(reader, rows) for topic, rows in rows_by_topic for reader in self._by_topic.get(topic, ())]
         if not reading:

@@ -72,24 +72,27 @@ class Reading:
         if not found and begin != ends:
             with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
                 yield self._bus.commit
+            # Now, before others get the offsets of rows that could not be stored.
+            ends = [min(pair) for pair in zip(ends, self._ends(topics), strict=True)]
             found, following, gaps = yield work
             if not found:
-                ends = [min(pair) for pair in zip(ends, self._ends(topics), strict=True)]
                 places = list(zip(topics, begin, ends, strict=True))
                 gaps = [intents.Gap(topic.name, first, end) for topic, first, end in places if first < end]
                 following = [max(first, end) for _, first, end in places]
         return intents.TopicRead(begin, following, self._ends(topics), found, gaps)
 
-    def read_rows(self, peer: Peer, call: intents.ReadRows) -> Steps[list[dict[str, Any]]]:
+    def read_rows(self, peer: Peer, call: intents.ReadRows) -> Steps[intents.RowsRead]:
         """Raises ForbiddenError, TrimmedError."""
         self._bus.security.check(peer.principal, "Consume", call.topic)
         work = self._bus.aside(partial(read_rows, self._journal, call.topic, call.offset, call.limit, call.max_bytes))
         rows: list[dict[str, Any]] = yield work
+        end = self._journal.offsets(call.topic)[1]
         if not rows:
             with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
                 yield self._bus.commit
+            end = min(end, self._journal.offsets(call.topic)[1])
             rows = yield work
-        return rows
+        return intents.RowsRead(rows, end)
 
     def follow(self, peer: Peer, call: intents.Follow) -> int:
         """Raises ForbiddenError."""

@@ -145,7 +145,7 @@ class SyncMessageStream(SyncResource, Generic[M_co]):
     get = Blocking(MessageStream[M_co].get).method
 
     def typed(self, type: type[T]) -> SyncMessageStream[TypedMessage[M_co, T]]:
-        """The same messages with payloads of this type, decoded where `TypedMessage.value` is read."""
+        """Return these messages with payloads of this type, decoded where `TypedMessage.value` is read."""
         return SyncMessageStream(self._wrapped.typed(type), self._run)
 
     def handle(self, handler: Callable[[M_co], Any], *, concurrency: int = 1) -> SyncWorkers:

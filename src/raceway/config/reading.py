@@ -288,6 +288,14 @@ def _check_together(config: Config, origins: Mapping[str, str], sections: Sectio
         refuse("journal.archive", "archives sealed segments: journal.seal must be true")
     if "@" in urlsplit(journal.archive).netloc:
         refuse("journal.archive", "must not contain keys: set them in [storage], or in the AWS variables")
+    if config.cluster.url:
+        reason = "does not go with cluster.url: blocks are in Kafka, which keeps them"
+        if journal.durability == "memory":
+            refuse("journal.durability", reason)
+        if journal.archive:
+            refuse("journal.archive", reason)
+        if journal.retention.hold_s:
+            refuse("journal.retention.hold_s", reason)
     for prefix, kind in sections.items():
         if fault := _above(config, prefix).of(kind).maybe_fault():
             refuse(f"{prefix}.{fault[0]}", fault[1])

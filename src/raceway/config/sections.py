@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
-    "ARCHIVE_TIMEOUT_S", "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "Config", "Count", "Dial",
-    "FailureDefaults",
+    "ARCHIVE_TIMEOUT_S", "KIB", "MIB", "PORTS_IN_A_ROW", "SECRET", "BrokerSettings", "ClusterSettings", "Config",
+    "Count", "Dial", "FailureDefaults",
     "GrpcWire", "HistorySettings", "HttpDoorSettings", "JournalSettings", "Listen", "Log", "PipelineSettings", "Port",
     "Positive", "Retention", "SchemaSettings", "Section", "SecuritySettings", "SqlSettings", "StorageSettings",
     "Subscriptions", "Telemetry", "TopicLimits",
@@ -438,10 +438,8 @@ class PipelineSettings(Section, frozen=True):
     """Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other."""
     memory: str = "2g"
     """Memory of Spark's driver; with a local master, of the whole Spark process."""
-    format: Literal["parquet", "delta"] = "parquet"
-    """Format of tables; `delta` also works on object stores."""
     tables: str = ""
-    """Folder or URL of the tables; empty: the data folder. `delta` allows s3:// and others."""
+    """Folder or URL of the tables, for example s3://lake/raceway; empty: the data folder."""
     trigger_s: Interval = 5.0
     """Interval at which a running pipeline reads new rows."""
     max_records: Positive = 1_048_576
@@ -454,8 +452,17 @@ class PipelineSettings(Section, frozen=True):
     """Delay before `raceway up` restarts a failed pipeline; doubles with each further failure."""
     max_failures: Count = 10
     """Consecutive failures after which `raceway up` leaves the pipeline stopped. 0: never."""
-    compact_parts: Count = 64
-    """Number of small parts at which a run merges them, in bronze tables. 0: never."""
+    compact_parts: Count = 16
+    """Number of small files of one day at which a run merges them. 0: never."""
+    vacuum_hours: Count = 24
+    """Hours for which files are kept that no current version of a table needs; a run deletes older ones. 0: never."""
+    close_minutes: Count = 10
+    """Minutes after its end at which a minute or hour of the gold tables is closed and computed exactly."""
+    trace_hours: Positive = 24
+    """Longest age of a trace; what comes later under the same id begins a new one."""
+    lineage: str = ""
+    """URL of a server, or file, that gets an OpenLineage event when a batch begins, is complete or fails. A key for the
+    server is taken from the variable OPENLINEAGE_API_KEY."""
 
 
 class SqlSettings(Section, frozen=True):
@@ -487,6 +494,33 @@ class StorageSettings(Section, frozen=True):
     """Token of temporary credentials (`AWS_SESSION_TOKEN`)."""
 
 
+class ClusterSettings(Section, frozen=True):
+    """The journal on Apache Kafka, shared by several nodes of which one serves. Not used if `url` is empty."""
+
+    url: str = ""
+    """Cluster, as kafka://HOST:PORT,HOST:PORT/NAME; `raceway cluster init` makes it."""
+    kafka_config: str = ""
+    """File with properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location and so on."""
+    advertise: str = ""
+    """Host name under which others reach this node; empty: the name of this machine."""
+    record_bytes: Annotated[int, Meta(ge=1024)] = 1_000_000
+    """Largest record; a larger block is cut. Must fit `max.message.bytes` of the topics."""
+    in_flight: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Blocks on their way to Kafka at a time."""
+    commit_timeout_s: Interval = 15.0
+    """Refuse publishes if Kafka has not taken a block in this time, until it takes some again."""
+    session_timeout_s: Annotated[float, Meta(ge=1)] = 6.0
+    """A node that was silent for this time is taken for dead, and another takes over."""
+    look_s: Interval = 2.0
+    """Interval in which an idle owner looks whether another node has taken over."""
+    snapshot_bytes: Positive = 64 * MIB
+    """Write a snapshot of the state after this many bytes: bounds what the next owner must read."""
+    snapshot_s: Interval = 10.0
+    """Write a snapshot of the state after this time, if there was anything new."""
+    cache_bytes: Annotated[int, Meta(ge=16 * MIB)] = 1024 * MIB
+    """Blocks kept in the data folder, so that readers need not ask Kafka. May be deleted at any time."""
+
+
 class Config(OpenSection, frozen=True):
     """All settings of the bus."""
 
@@ -501,3 +535,4 @@ class Config(OpenSection, frozen=True):
     pipeline: PipelineSettings = PipelineSettings()
     sql: SqlSettings = SqlSettings()
     storage: StorageSettings = StorageSettings()
+    cluster: ClusterSettings = ClusterSettings()

@@ -131,10 +131,10 @@ def read_report(folder: Path, tally: Tally) -> Report:
     """Compute the report from the tables of a data folder, with DuckDB; Spark is not needed."""
     from raceway.pipeline import verify as verification
     from raceway.pipeline.opening import open_files
-    from raceway.pipeline.query import open_tables
+    from raceway.pipeline.query import Tables
 
     lake = open_files(Folders(folder), config.PipelineSettings())
-    tables = open_tables(lake)
+    tables = Tables(lake)
     verdict = verification.verify(lake, tables)
     rows = {found.table: found.rows for found in verdict.tables}
     published = _select(tables, _PUBLISHED)

@@ -35,6 +35,8 @@ LATE, DUPLICATE = b"late", b"duplicate"
 # The producer of the bus's own messages, and the codes of the answers that the bus gives itself.
 OWN_NAME = b"raceway"
 REFUSALS = (NoRouteError.code, BusyError.code)
+# `error` of a row whose content was deleted on request; what is left of it is in no table.
+DELETED = "raceway.deleted"
 
 
 class Hop(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -138,7 +140,8 @@ class Batch:
     with a source must call `complete` first.
     """
 
-    __slots__ = ("__dict__", "later", "source")
+    # Weak references are for those who remember something about a batch and must not keep it in memory.
+    __slots__ = ("__dict__", "__weakref__", "later", "source")
 
     source: Any
     later: Callable[[Batch], None] | None

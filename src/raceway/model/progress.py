@@ -32,7 +32,7 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
 
     pid: int
     state: State
-    format: str = "parquet"
+    format: str = "delta"
     started_us: int = 0
     updated_us: int = 0
     position: int = 0

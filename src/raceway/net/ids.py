@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from struct import Struct
 
+from raceway.chance import random_bytes
+
 # One call for random bytes lets other threads take the interpreter, which may cost more than the call.
 IDS_AT_ONCE = 512
 
@@ -34,7 +36,7 @@ def random_ids(count: int) -> list[bytes]:
 
 def _made(count: int) -> list[bytes]:
     # The same byte of all of them is one slice: no step of Python per id.
-    raw = bytearray(os.urandom(16 * count))
+    raw = bytearray(random_bytes(16 * count))
     raw[6::16] = raw[6::16].translate(_VERSION)
     raw[8::16] = raw[8::16].translate(_VARIANT)
     return list(map(b"-".join, _parts(raw.hex().encode())))

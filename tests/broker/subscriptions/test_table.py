@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import (
+    DiskFullError,
     InUseError,
     InvalidValueError,
     LimitError,
@@ -42,6 +43,23 @@ def test_names_and_filters_have_bounds(bench: SubscribingBench, wanted: Consumer
     with pytest.raises(InvalidValueError):
         bench.broker.subscriptions.subscribe(wanted)
     assert len(bench.broker.subscriptions) == 0
+
+
+def test_a_subscription_that_is_not_stored_is_not_confirmed_while_the_disk_is_full(bench: SubscribingBench) -> None:
+    wanted, table = ConsumerWanted(TOPIC, "c", NAME), bench.broker.subscriptions
+    bench.settle()
+    table.subscribe(ConsumerWanted(TOPIC, "c", "stored"))
+    bench.settle()
+    bench.faulty.fail_next_commit("disk_full")
+    table.subscribe(wanted)
+    bench.journal.flush()
+    bench.loop.settle()
+    with pytest.raises(DiskFullError):
+        table.subscribe(wanted)
+    table.subscribe(ConsumerWanted(TOPIC, "c", "stored"))
+    bench.faulty.take_writes()
+    bench.settle()
+    assert table.subscribe(wanted).name == "c"
 
 
 def test_ids_fit_a_column_and_are_hard_to_guess(bench: SubscribingBench) -> None:

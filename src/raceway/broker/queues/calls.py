@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from raceway.broker.bus import Bus, IntentHandler
 from raceway.broker.peers import Peer
-from raceway.broker.places import rows_of
+from raceway.broker.places import find_offset, rows_of
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
 from raceway.broker.queues.consumer import QueueConsumer
@@ -35,6 +35,7 @@ from raceway.model.intents.batches import Publish, Request, Taken
 from raceway.model.intents.credentials import Authorization, Authorize
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests, ResumeDeliveries
+from raceway.model.subscriptions import Start
 from raceway.model.topics import is_reserved
 
 E = TypeVar("E", Enqueue, EnqueueRequests)
@@ -211,8 +212,12 @@ class QueueCalls:
         if call.credential is not None:
             self._access.check_administrator(peer, call.credential)
         self._bus.security.check(peer.principal, "ManageTopic", call.name)
-        existed = self._queues.exists(call.name)
-        self._queues.create(peer, call.maker, call.name, call.mode, call.token, call.start)
+        existed, start = self._queues.exists(call.name), call.start
+        if start.at == "time" and not existed:
+            # Rows of that time may be in the archive, for which this thread must not wait.
+            offset = yield self._bus.aside(lambda: find_offset(self._bus.journal, call.name, call.start))
+            start = Start("offset", offset)
+        self._queues.create(peer, call.maker, call.name, call.mode, call.token, start)
         yield self._bus.commit
         return Done(not existed)
 

@@ -346,7 +346,7 @@ def batch_of(rows: pa.RecordBatch) -> Batch:
             setattr(batch, name, values[0] if same else values)
     attributes, hops = rows.column("attributes"), rows.column("hops")
     if _has_items(attributes):
-        batch.attributes = [encode_attributes(each) for each in attributes.to_pylist(maps_as_pydicts="strict")]
+        batch.attributes = [encode_attributes(dict(each)) for each in attributes.to_pylist()]
     if _has_items(hops):
         batch.hops = [encode_hops([_hop(hop) for hop in each]) for each in hops.to_pylist()]
     batch.payload = [payload or b"" for payload in rows.column("payload").to_pylist()]

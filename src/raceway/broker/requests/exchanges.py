@@ -9,7 +9,6 @@ other side works. Whether the journal is writable is checked before.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop
+from raceway.chance import pick
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
@@ -453,7 +453,7 @@ def text_of(name: bytes) -> str:
 def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | None]:
     """Choose a random responder for each request; None if there are none."""
     if len(responders) > 1:
-        return random.choices(responders, k=count)  # noqa: S311 - a choice, not a secret
+        return [*pick(responders, count)]
     return [responders[0] if responders else None] * count
 
 

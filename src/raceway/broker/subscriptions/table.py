@@ -7,7 +7,6 @@ clients reopen their stream under the old id without subscribing again.
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -31,6 +30,7 @@ from raceway.broker.subscriptions.subscription import Subscription, Subscription
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
+from raceway.chance import random_bits
 from raceway.journal.contract import Done as CommitDone
 from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
@@ -79,6 +79,8 @@ class SubscriptionTable(SubscriptionHost):
         self.note_absence = self._absences.note
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
+        # Subscriptions whose records are not committed: on a full disk nobody is told that they exist.
+        self._unstored: set[Subscription] = set()
         self._numbers = 0
         self._paused = False
         self._restore()
@@ -144,7 +146,9 @@ class SubscriptionTable(SubscriptionHost):
             self._bus.journal.check_writable()
             self._check_room(topic, None)
             subscription = self._make(topic, wanted, place)
-        elif subscription.kind != wanted.type:
+        elif subscription in self._unstored:
+            self._bus.journal.check_writable()
+        if subscription.kind != wanted.type:
             if any(subscription.consumers.is_attached(each, now_ms) for each in subscription.consumers):
                 raise errors.MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
             subscription = self._change_type(subscription, wanted.type)
@@ -197,7 +201,7 @@ class SubscriptionTable(SubscriptionHost):
 
     def _free_id(self) -> int:
         while True:
-            found = secrets.randbits(63)
+            found = random_bits(63)
             if found and found not in self._by_consumer:
                 return found
 
@@ -221,7 +225,13 @@ class SubscriptionTable(SubscriptionHost):
         feed = self._feed(topic)
         subscription = self._build(feed, record, self._beginning(feed, wanted, place))
         self._keep_cursor(subscription)
+        self._unstored.add(subscription)
+        self._bus.after_commit(partial(self._note_stored, subscription), patient=True)
         return subscription
+
+    def _note_stored(self, subscription: Subscription, error: errors.RacewayError | None) -> None:
+        if error is None:
+            self._unstored.discard(subscription)
 
     def _beginning(self, feed: TopicFeed, wanted: ConsumerWanted, place: Place | None) -> dict[str, int]:
         """Return the start position. The end includes uncommitted rows: they were published before."""
@@ -289,6 +299,7 @@ class SubscriptionTable(SubscriptionHost):
         record = self._kept.pop(subscription)
         self._absences.dismiss(subscription)
         self._moved.pop(subscription, None)
+        self._unstored.discard(subscription)
         self._bus.set_state(SUBSCRIPTIONS, record.key, None)
         self._bus.set_state(CURSORS, record.cursor_key, None)
         self.settings.forget(record.topic, record.name)

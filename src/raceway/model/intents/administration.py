@@ -93,10 +93,10 @@ class MoveReader(IntentFor[ReaderMoved], frozen=True):
 
 
 class RecordChange(IntentFor[Done], frozen=True):
-    """Record a change that the peer has made. `facts` say which, `detail` what was asked for, as JSON."""
+    """Record a change that the peer has made. `facts` say which, `asked` what was asked for."""
 
     facts: dict[str, str]
-    detail: bytes
+    asked: dict[str, Any] | None = None
 
 
 class SetDelivery(IntentFor[DeliverySettings], frozen=True):

@@ -74,8 +74,15 @@ class ReadTopic(IntentFor[TopicRead], frozen=True):
     max_bytes: int
 
 
-class ReadRows(IntentFor[list[dict[str, Any]]], frozen=True):
-    """Read committed rows of one topic (canonical name) from an offset on. No rows: all up to the end are lost."""
+class RowsRead(msgspec.Struct, frozen=True):
+    """Rows of one topic. Without rows, all from the wanted offset to before `end` are lost."""
+
+    rows: list[dict[str, Any]]
+    end: int
+
+
+class ReadRows(IntentFor[RowsRead], frozen=True):
+    """Read committed rows of one topic (canonical name) from an offset on."""
 
     topic: str
     offset: int

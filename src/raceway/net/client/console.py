@@ -54,6 +54,9 @@ def refusal_of_reply(response: HttpReply) -> RemoteError:
     """The error that an answer of the console port with an error status stands for."""
     try:
         error = msgspec.json.decode(response.body)["error"]
-        return RemoteError(str(error["code"]), str(error["message"]), error.get("details"))
+        details = error.get("details")
+        if error["code"] == RemoteError.code and isinstance(details, dict) and "reported" in details:
+            return RemoteError(str(details["reported"]), str(details["text"]), details.get("details"))
+        return RemoteError(str(error["code"]), str(error["message"]), details)
     except (msgspec.DecodeError, KeyError, TypeError):
         return RemoteError(str(response.status), response.body[:200].decode("utf-8", "replace"))

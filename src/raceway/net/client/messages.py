@@ -20,7 +20,7 @@ Payload: TypeAlias = Any
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus said about a published message.
+    """Answer of the bus to a published message.
 
     `stored`: the bus has confirmed that it is on disk; False if no confirmation was asked for. `no_route`: nobody was
     subscribed to the topic when it came, which is not an error; None if the wire does not tell (MB and HTTP do). MB

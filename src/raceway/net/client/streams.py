@@ -77,7 +77,7 @@ class MessageStream(Resource, Generic[M_co]):
             return await anext(self, None)
 
     def typed(self, type: type[T]) -> TypedStream[M_co, T]:
-        """The same messages with payloads of this type, decoded where `TypedMessage.value` is read."""
+        """Return these messages with payloads of this type, decoded where `TypedMessage.value` is read."""
         return TypedStream(self, type)
 
     async def handle(self, handler: Callable[[M_co], Any], *, concurrency: int = 1) -> Workers:

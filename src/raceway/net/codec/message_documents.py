@@ -21,7 +21,7 @@ MEDIA_TYPE = "application/vnd.raceway.messages+json"
 
 
 class MessageDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One message. A payload that is not text is base64; without either it is empty."""
+    """Message as JSON. A payload that is not text is base64; without either it is empty."""
 
     payload: str | None = None
     payload_base64: bytes | None = None

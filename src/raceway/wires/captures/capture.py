@@ -12,13 +12,21 @@ from raceway.errors import ConfigError
 
 
 class Capture(NamedTuple):
-    """File of captured traffic. `time_us` is when it was last written."""
+    """File of captured traffic. `time_us` is when it was last written, `path` how it is named in the tables.
+
+    `copy` is the file to read if that is another one: a packed capture was unpacked, or fetched from elsewhere.
+    """
 
     wire: str
-    path: Path
+    path: Path | str
     sha256: str
     size: int
     time_us: int
+    copy: Path | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.copy or Path(self.path)
 
 
 def capture_files(paths: Iterable[Path]) -> list[Path]:
@@ -49,12 +57,16 @@ def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def capture_of(wire: str, path: Path) -> Capture:
-    """Return the facts of a file as it is now. A later read compares size and time with them."""
+def capture_of(wire: str, path: Path, source: str | None = None) -> Capture:
+    """Return the facts of a file as it is now. A later read compares size and time with them.
+
+    `source` is the file or URL that it was copied from.
+    """
     # Before the digest: a change while it is computed shows when size and time are compared at the end.
     facts = path.stat()
     digest = sha256_of(path)
-    return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)
+    named = path.absolute() if source is None else source if "://" in source else Path(source).absolute()
+    return Capture(wire, named, digest, facts.st_size, facts.st_mtime_ns // 1000, path.absolute())
 
 
 def sha256_of(path: Path) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
+
+from raceway.chance import process_id, random_bytes
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def fresh_id() -> str:
     """Return a random id of twelve letters and digits."""
-    return "".join([LETTERS[byte % 36] for byte in os.urandom(12)])
+    return "".join([LETTERS[byte % 36] for byte in random_bytes(12)])
 
 
 def instance_id(address: str, tag: str) -> str:
     """Return an id of this process: random letters, start time in ms, address, process id, tag."""
-    return f"{fresh_id()}/{time.time_ns() // 1_000_000}/{address}/{os.getpid()}/{tag}"
+    return f"{fresh_id()}/{time.time_ns() // 1_000_000}/{address}/{process_id()}/{tag}"

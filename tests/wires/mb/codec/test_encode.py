@@ -143,6 +143,7 @@ def test_deliveries_over_websocket_have_its_frames() -> None:
 
 
 def test_more_lengths_than_are_remembered_make_no_difference() -> None:
+    assert [tcp_frame(length) for length in range(20_000)] == [length.to_bytes(4, "big") for length in range(20_000)]
     payloads = [b"x" * length for length in range(600)]
     received = MbInbox().receive_data(deliveries(b"many", b"1.0.0", [ID] * 600, payloads, tcp_frame))
     assert [payload for _, payload in received] == payloads

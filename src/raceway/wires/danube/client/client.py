@@ -50,6 +50,7 @@ SET_POLICY = b"/danube_admin.TopicAdmin/SetSubscriptionFailurePolicy"
 GET_DISPATCH = b"/danube_admin.TopicAdmin/GetSubscriptionDispatchConfig"
 SET_DISPATCH = b"/danube_admin.TopicAdmin/SetSubscriptionDispatchConfig"
 LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
+TOPIC_SCHEMA = b"/danube_schema.SchemaRegistry/GetTopicSchemaConfig"
 
 # Producer name of `publish`, shared by all clients: the bus keeps every producer name it has seen.
 NAME = "raceway-client"
@@ -159,7 +160,10 @@ class DanubeClient(Client):
     async def publish(
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
     ) -> Receipt:
-        """Publish to a topic, which is created if it does not exist. Arguments and errors as of `Producer.send`."""
+        """Publish to a topic, which is created if it does not exist. Arguments and errors as of `Producer.send`.
+
+        Messages of a topic that enforces a schema name the latest version of its subject, as at the first publish.
+        """
         return await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> Published:
@@ -170,14 +174,24 @@ class DanubeClient(Client):
         """The producer of `publish`: reliable, or non-reliable if the topic is."""
         producer = self._producers.get(topic)
         if producer is None:
+            name, subject = self._options.name or NAME, await self._maybe_subject(topic)
             try:
-                producer = await self.producer(topic, self._options.name or NAME)
+                producer = await self.producer(topic, name, subject=subject)
             except RemoteError as error:
                 if error.reported != "FAILED_PRECONDITION":
                     raise
-                producer = await self.producer(topic, self._options.name or NAME, reliable=False)
+                producer = await self.producer(topic, name, reliable=False, subject=subject)
             self._producers[topic] = producer
         return producer
+
+    async def _maybe_subject(self, topic: str) -> str | None:
+        """The subject that messages of a topic must name, or None; also if the caller may not know."""
+        request = schema_pb.GetTopicSchemaConfigRequest(topic_name=wire_name(topic))
+        try:
+            found = await self._channel.call(TOPIC_SCHEMA, request, schema_pb.GetTopicSchemaConfigResponse)
+        except RemoteError:
+            return None
+        return found.schema_subject if found.validation_policy.lower() == "enforce" else None
 
     async def producer(
         self, topic: str, name: str = NAME, *, reliable: bool = True, subject: str | None = None, partitions: int = 0

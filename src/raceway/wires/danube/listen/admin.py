@@ -33,6 +33,7 @@ class AdminCalls(DanubeService):
         "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin", "danube_admin.TopicAdmin",
         "danube_admin.ClusterAdmin",
     )  # fmt: skip
+    records_changes: ClassVar[bool] = True
 
     # ---- the broker --------------------------------------------------------------------------------------------------
 

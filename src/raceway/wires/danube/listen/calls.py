@@ -16,10 +16,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from functools import partial
 from types import coroutine
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -28,6 +30,7 @@ from raceway.broker.door import Door
 from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError, UnknownTopicError
 from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
+from raceway.model.intents.administration import RecordChange
 from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.model.topics import parse_namespaced_topic
@@ -66,17 +69,28 @@ class Caller(NamedTuple):
 
 
 class _Method(NamedTuple):
-    """A method of a service: the types of its requests and answers, its handler, the permission it needs if any."""
+    """A method of a service: its path, the types of its requests and answers, its handler, the permission it needs if
+    any; and what it changes, in words, if anything."""
 
+    path: str
     request: type[Message]
     answer: type[Message]
     handler: Callable[[Caller, Any], Message | IntentFor[Any] | Running]
     needs: Permission | None
+    change: str
 
 
 async def _confirmed(intent: IntentFor[Any], answer: type[Message]) -> Message:
     await ask(intent)
     return answer(success=True)
+
+
+async def _recorded(running: Running, change: RecordChange) -> Message:
+    """Return the answer to a change after its entry was stored. The change is made, whatever becomes of the entry."""
+    answer = await running
+    with suppress(RacewayError):
+        await ask(change)
+    return answer
 
 
 class DanubeCalls:
@@ -137,8 +151,12 @@ class DanubeCalls:
                 handler = getattr(service, re.sub(r"\B(?=[A-Z])", "_", found.name).lower(), None)
                 if handler is not None:
                     request, answer = GetMessageClass(found.input_type), GetMessageClass(found.output_type)
-                    method = _Method(request, answer, handler, service.needs)
-                    methods.unary(f"/{name}/{found.name}", partial(self._take, method))
+                    records = service.records_changes and found.name not in service.questions
+                    change = re.sub(r"\B(?=[A-Z])", " ", found.name).capitalize() if records else ""
+                    path = f"/{name}/{found.name}"
+                    methods.unary(
+                        path, partial(self._take, _Method(path, request, answer, handler, service.needs, change))
+                    )
 
     def _take(self, method: _Method, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
@@ -157,6 +175,8 @@ class DanubeCalls:
                     session.answer_many([(stream, answer.SerializeToString())])
                 else:
                     running = _confirmed(answer, method.answer) if isinstance(answer, IntentFor) else answer
+                    if method.change:
+                        running = _recorded(running, _entry(method, session, request))
                     self._go_on(caller, stream, running, None)
 
     def _go_on(self, caller: Caller, stream: int, handler: Running, told: Any) -> None:
@@ -187,6 +207,9 @@ class DanubeService:
     services: ClassVar[tuple[str, ...]]
     # The permission that all its calls need, if it is the same.
     needs: ClassVar[Permission | None] = None
+    # Whether what its calls ask of the bus are changes, to be recorded; but for these, which change nothing.
+    records_changes: ClassVar[bool] = False
+    questions: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, calls: DanubeCalls) -> None:
         self._calls, self._check = calls, calls.check
@@ -204,6 +227,14 @@ class DanubeService:
         if not self._topics.partitions(topic):
             raise UnknownTopicError(name)
         return topic
+
+
+def _entry(method: _Method, session: DanubeSession, request: Message) -> RecordChange:
+    facts = {
+        "action": method.change, "method": "POST", "path": method.path, "address": session.address,
+        "status": str(int(Status.OK)),
+    }  # fmt: skip
+    return RecordChange(facts, MessageToDict(request, preserving_proto_field_name=True))
 
 
 def _maybe_reachable(host: str, port: int) -> str:

@@ -18,6 +18,8 @@ from raceway.wires.danube.listen.calls import Caller, DanubeService, ask
 
 class RegistryCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = ("danube_schema.SchemaRegistry",)
+    records_changes: ClassVar[bool] = True
+    questions: ClassVar[frozenset[str]] = frozenset({"CheckCompatibility"})
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
 

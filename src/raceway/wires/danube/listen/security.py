@@ -15,6 +15,7 @@ from raceway.wires.danube.listen.calls import Caller, DanubeService, ask
 class SecurityCalls(DanubeService):
     services: ClassVar[tuple[str, ...]] = ("danube_admin.SecurityAdmin",)
     needs: ClassVar[Permission | None] = "ManageCluster"
+    records_changes: ClassVar[bool] = True
 
     def create_role(self, caller: Caller, request: pb.Role) -> PutRole:
         """Create a role, or replace the permissions of an existing one."""

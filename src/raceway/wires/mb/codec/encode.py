@@ -25,6 +25,8 @@ Frame: TypeAlias = Callable[[int], bytes]
 # The literal that existing clients compare with: no spaces.
 SUCCESS = b'{"status":"success"}'
 _ACKNOWLEDGEMENT_END = b"\n" + SUCCESS
+# Most messages are shorter; the table of prefixes stays below 2 MiB.
+_REMEMBERED_LENGTHS = 16_384
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Code of the bus to code of this wire, for an error and the classes below it; the text is the error's own.
@@ -48,14 +50,26 @@ MB_CODES = {
 }
 
 
-@lru_cache(maxsize=4096)
-def tcp_frame(length: int) -> bytes:
+class _Prefixes(dict[int, bytes]):
+    """Lengths of messages to their prefixes, made on first use: looking one up costs a quarter of a cached call."""
+
+    def __init__(self, make: Frame) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, length: int) -> bytes:
+        prefix = self._make(length)
+        if len(self) < _REMEMBERED_LENGTHS:
+            self[length] = prefix
+        return prefix
+
+
+def _tcp_prefix(length: int) -> bytes:
     """Return the prefix of a message on TCP: its length in four bytes, big-endian."""
     return length.to_bytes(4, "big")
 
 
-@lru_cache(maxsize=4096)
-def websocket_frame(length: int) -> bytes:
+def _websocket_prefix(length: int) -> bytes:
     """Return the header of an unmasked text frame that is a whole message (RFC 6455, 5.2: FIN, opcode 1)."""
     # RFC 6455, 5.2: the length is in the second byte up to 125; 126 announces 16 bits, 127 announces 64.
     if length < 126:
@@ -63,6 +77,10 @@ def websocket_frame(length: int) -> bytes:
     if length < 0x10000:
         return b"\x81\x7e" + length.to_bytes(2, "big")
     return b"\x81\x7f" + length.to_bytes(8, "big")
+
+
+tcp_frame: Frame = _Prefixes(_tcp_prefix).__getitem__
+websocket_frame: Frame = _Prefixes(_websocket_prefix).__getitem__
 
 
 def message(header: bytes, payload: bytes, frame: Frame) -> bytes:
@@ -105,30 +123,34 @@ def requests(topic: bytes, version: bytes, masked_ids: list[bytes], payloads: li
 
 def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
     payloads = all_readable(payloads)
-    count = len(ids)
-    besides = len(header) + ID_LENGTH + 1
     # Slices are assigned in C: no step of Python per message.
-    pieces: list[bytes] = [b"\n"] * (5 * count)
-    pieces[0::5] = map(frame, map(besides.__add__, map(len, payloads)))
-    pieces[1::5] = [header] * count
-    pieces[2::5] = ids
-    pieces[4::5] = payloads
+    pieces: list[bytes] = [b"\n"] * (4 * len(ids))
+    pieces[0::4] = _starts(header, ID_LENGTH + 1, payloads, frame)
+    pieces[1::4] = ids
+    pieces[3::4] = payloads
     return b"".join(pieces)
 
 
 def answers(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
     """Encode answers to requests on one topic, as `answer` does one."""
     payloads = all_readable(payloads)
-    count, header = len(ids), b"response:%b:%b:" % (topic, version)
-    besides = len(header) + 2 * ID_LENGTH + 2
-    pieces: list[bytes] = [b":"] * (7 * count)
-    pieces[0::7] = map(frame, map(besides.__add__, map(len, payloads)))
-    pieces[1::7] = [header] * count
-    pieces[2::7] = ids
-    pieces[4::7] = ids
-    pieces[5::7] = [b"\n"] * count
-    pieces[6::7] = payloads
+    count = len(ids)
+    pieces: list[bytes] = [b":"] * (6 * count)
+    pieces[0::6] = _starts(b"response:%b:%b:" % (topic, version), 2 * ID_LENGTH + 2, payloads, frame)
+    pieces[1::6] = ids
+    pieces[3::6] = ids
+    pieces[4::6] = [b"\n"] * count
+    pieces[5::6] = payloads
     return b"".join(pieces)
+
+
+def _starts(header: bytes, between: int, payloads: list[bytes], frame: Frame) -> list[bytes]:
+    """Return prefix and header of each message; `between` bytes follow before the payload."""
+    lengths = list(map(len, payloads))
+    besides = len(header) + between
+    if lengths and lengths.count(lengths[0]) == len(lengths):
+        return [frame(besides + lengths[0]) + header] * len(lengths)
+    return [frame(besides + length) + header for length in lengths]
 
 
 def mixed_deliveries(

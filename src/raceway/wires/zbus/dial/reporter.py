@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 import structlog
 
+from raceway.chance import fraction
 from raceway.net.outgoing.allowed import Target
 from raceway.net.outgoing.link import OneWayLink, open_link
 from raceway.wires.zbus.codec import client as zbus_client
@@ -54,7 +54,7 @@ class Reporter:
                 await self._report_on(link)
                 log.warning("tracker connection lost", tracker=str(self._target))
             # Up to half of the delay is random, so that many brokers do not reconnect at the same moment.
-            await asyncio.sleep(delay_s * (1 - random.random() / 2))  # noqa: S311 - not a secret
+            await asyncio.sleep(delay_s * (1 - fraction() / 2))
             delay_s = min(2 * delay_s, MAX_BACKOFF * self._every_s)
 
     async def _report_on(self, link: OneWayLink) -> None:

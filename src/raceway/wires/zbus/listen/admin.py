@@ -13,12 +13,14 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.broker.view.queues import QueueSummary
 from raceway.errors import QueueKindError, RacewayError, UnauthenticatedError
+from raceway.model.intents.administration import RecordChange
 from raceway.model.intents.credentials import Authorization, Authorize, Credential
 from raceway.model.intents.kinds import Done
+from raceway.model.intents.queues import CreateQueue
 from raceway.model.security import Permission, Principal
 from raceway.net.connection import Connection
 from raceway.wires.zbus.codec import admin, encode
-from raceway.wires.zbus.codec.admin import BrokerReport, ConsumerInfo, QueueInfo
+from raceway.wires.zbus.codec.admin import TEMPORARY, BrokerReport, ConsumerInfo, QueueInfo
 from raceway.wires.zbus.codec.head import ZbusRefused
 from raceway.wires.zbus.codec.receiver import Admin
 from raceway.wires.zbus.listen.page import render_page, render_tracker_page
@@ -63,7 +65,7 @@ class Administration:
             wanted = admin.read_create_queue(event)
             if not isinstance(wanted, ZbusRefused):
                 wanted = msgspec.structs.replace(wanted, maker=session.address, credential=Credential(event.token))
-                self._door.perform(peer, wanted, partial(self._created, session, event))
+                self._door.perform(peer, wanted, partial(self._created, session, peer, event, wanted))
                 return
         method = self._methods.get(event.method)
         # Brokers that report themselves may use the tracker's token.
@@ -87,16 +89,24 @@ class Administration:
             session.write(answer)
         session.note_answered()
 
-    def _created(self, session: Connection, event: Admin, outcome: Done | RacewayError) -> None:
-        """Reply to the creation of a queue, after the commit."""
+    def _created(
+        self, session: Connection, peer: Peer, event: Admin, made: CreateQueue, outcome: Done | RacewayError
+    ) -> None:
+        """Reply to the creation of a queue after the commit, and after that of its entry in the record of changes."""
         if isinstance(outcome, RacewayError):
-            answer = _refusal(outcome, event)
-        else:
-            self.queue_made()
-            answer = encode.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
-        if session.open:
-            session.write(answer)
-            session.note_answered()
+            _reply(session, _refusal(outcome, event))
+            return
+        self.queue_made()
+        answer = encode.reply(200, event.msgid, b"%d" % (self._door.runtime.clock_us() // 1000))
+        if not outcome.changed or made.mode & TEMPORARY:
+            _reply(session, answer)
+            return
+        facts = {
+            "action": "Create a queue", "method": "admin", "path": CREATE, "address": session.address, "status": "200",
+        }  # fmt: skip
+        entry = RecordChange(facts, {"name": made.name, "mode": made.mode})
+        # The change is made, whatever becomes of the entry.
+        self._door.perform(peer, entry, lambda recorded: _reply(session, answer))
 
     def encode_report(self) -> bytes:
         return admin.encode_description(self.report())
@@ -142,6 +152,12 @@ class Administration:
 
     def _track_report(self, session: Connection, event: Admin, principal: Principal) -> None:
         self.tracker.take_report(event.body)
+
+
+def _reply(session: Connection, answer: bytes) -> None:
+    if session.open:
+        session.write(answer)
+        session.note_answered()
 
 
 def _refusal(error: RacewayError, event: Admin) -> bytes:

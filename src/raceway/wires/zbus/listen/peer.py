@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from weakref import ref
 
 import msgspec
 
@@ -28,7 +29,7 @@ LOOK_AGAIN_S = 0.001
 
 
 class ZbusPeer(QueueConsumer):
-    """It does not subscribe; publish/subscribe queues do it for their consumers.
+    """Peer of a zbus connection. Publish/subscribe queues subscribe for it.
 
     Messages of queues count as delivered when their bytes were written to the socket; if the connection breaks before
     that, they return to the front of their queue.
@@ -43,8 +44,8 @@ class ZbusPeer(QueueConsumer):
         self.hang_up = connection.hang_up
         self._door, self._connection, self._advertised = door, connection, advertised
         self.request_timeout_ms = settings.request_timeout_ms
-        # Head of the last delivery: messages of one batch mostly share it.
-        self._known: tuple[Batch, bytes | None, DeliveryHead] | None = None
+        # Head of the last delivery, with the batch and what else it depends on: messages of one batch mostly share it.
+        self._known: tuple[ref[Batch], tuple[bytes | None, str, bool], DeliveryHead] | None = None
         # Queue and offset of the deliveries in the transport's buffer.
         self._unsent: list[tuple[str, int]] = []
         self._looks_again, self._look_s, self._longest_look_s = False, LOOK_AGAIN_S, settings.sweep_ms / 1000
@@ -110,9 +111,9 @@ class ZbusPeer(QueueConsumer):
         self._connection.write(encode.delivery(ticket, head.status, tail))
 
     def _head(self, batch: Batch, row: int, reply_to: bytes | None, queue: str) -> DeliveryHead:
-        """Return the head for one row. Rows of one batch with the same topic are in the same queue."""
-        known = self._known
-        if known is not None and known[0] is batch and known[1] == reply_to:
+        """Return the head for one row."""
+        known, depends = self._known, (reply_to, queue, self.is_browser)
+        if known is not None and known[0]() is batch and known[1] == depends:
             return known[2]
         cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
         mq = queue.encode()
@@ -122,10 +123,17 @@ class ZbusPeer(QueueConsumer):
         )
         head = encode.delivery_head(sent, self.is_browser)
         if not any(type(getattr(batch, name)) is list for name in _OF_HEAD):
-            self._known = (batch, reply_to, head)
+            self._known = (ref(batch), depends, head)
         return head
 
-    def _note_taken(self) -> None:
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._look_s = min(2 * self._look_s, self._longest_look_s)
+        self.note_flushed()
+
+    # ---- called by the session ---------------------------------------------------------------------------------------
+
+    def note_flushed(self) -> None:
         """Confirm deliveries that were written to the socket: if the buffer is empty; otherwise check again soon.
 
         The buffer of a broken transport is empty too, before `connection_lost` is called: deliveries do not count as
@@ -140,18 +148,6 @@ class ZbusPeer(QueueConsumer):
         elif not self._looks_again:
             self._looks_again = True
             self._door.runtime.loop.call_later(self._look_s, self._look_again)
-
-    def _look_again(self) -> None:
-        self._looks_again = False
-        self._look_s = min(2 * self._look_s, self._longest_look_s)
-        self._note_taken()
-
-    # ---- called by the session ---------------------------------------------------------------------------------------
-
-    def note_flushed(self) -> None:
-        """Confirm what has left since the last call, and forget the last head: an idle connection keeps no batch."""
-        self._known = None
-        self._note_taken()
 
     def lose(self) -> None:
         """Confirm no more deliveries: the connection is closed."""
