@@ -41,15 +41,16 @@ $(MADE):
 	echo "Setting up $(VENV) with $$($$python --version), about a minute ..."; \
 	$$python -m venv $(VENV)
 
+# A lock file is complete, so nothing is resolved: pip would stumble over a newer release of what is wanted with an extra.
 # Modules are compiled when they are first used: compiling all of Spark and pandas takes a third of the set-up.
 $(READY): requirements-spark.lock pyproject.toml | $(MADE)
-	@$(PIP) --no-compile --require-hashes -r requirements-spark.lock
+	@$(PIP) --no-compile --no-deps --require-hashes -r requirements-spark.lock
 	@$(PIP) --no-deps -e .
 	@touch $@
 
 # The versions are those of $(READY), and more: it is done as well.
 $(READY_DEV): requirements-dev.lock pyproject.toml | $(MADE)
-	@$(PIP) --require-hashes -r requirements-dev.lock
+	@$(PIP) --no-deps --require-hashes -r requirements-dev.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $(READY) $@
 
@@ -84,7 +85,7 @@ pythons: setup-dev ## Run the quick tests on each newer Python (3.12, 3.13) that
 	  echo "The quick tests on $$($$python --version) ..."; \
 	  venv=build/venv-$$name; \
 	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
-	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --require-hashes -r requirements-dev.lock && \
+	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --no-deps --require-hashes -r requirements-dev.lock && \
 	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
 	  $$venv/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
 	done

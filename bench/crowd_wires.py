@@ -184,6 +184,36 @@ class CrowdZbus(Zbus):
         return counter(b"200 OK")
 
 
+class CrowdZbusPubSub(Zbus):
+    """zbus publish/subscribe: one queue, whose subscribers name their topics; windows without end, no answers."""
+
+    _QUEUE = b"crowd.live"
+    _length = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+
+    def prepare(self, peer: socket.socket, topics: list[bytes]) -> None:
+        self.make_queue(peer, self._QUEUE, mode=2)
+
+    def subscribe_all(self, peer: socket.socket, topics: list[bytes]) -> None:
+        for topic in topics:
+            first = b"GET / HTTP/1.1\r\ncmd: consume\r\nmq: %b\r\ntopic: %b\r\nmsgid: take\r\nwindow: -1\r\n"
+            peer.sendall(self._message(first % (self._QUEUE, topic)))
+        # Commands are handled in order: when this one is answered, the subscriptions are active.
+        self.make_queue(peer, self._QUEUE, mode=2)
+
+    def publication(self, topic: bytes, text: bytes) -> bytes:
+        first = b"POST / HTTP/1.1\r\ncmd: produce\r\nmq: %b\r\ntopic: %b\r\nack: 0\r\n"
+        return self._message(first % (self._QUEUE, topic), text)
+
+    def payloads_of(self, data: bytes) -> Iterator[bytes]:
+        at = 0
+        while at < len(data):
+            end = data.index(b"\r\n\r\n", at) + 4
+            found = self._length.search(data, at, end)
+            assert found is not None, data[at:end]
+            at = end + int(found[1])
+            yield data[end:at]
+
+
 class CrowdHttp:
     """`POST /topics/NAME` on kept connections; with more than one in flight, pipelined."""
 

@@ -22,7 +22,7 @@ from bench.load import Client
 from bench.measures import Measure, Sample, connected, sample_of
 from bench.path import compare, is_chosen
 from bench.report import Goal
-from bench.systems import Start, System, spawn, start_raceway
+from bench.systems import NOTHING_BEHIND, OURS, Start, System, spawn, start_raceway
 
 GOALS: list[Goal] = [
     ("send200", "rate", "grpcio", 10, True),
@@ -65,7 +65,7 @@ def with_nothing_behind(module: str) -> Start:
 
 STARTS: dict[str, Start] = {
     "Raceway": raceway,
-    "Raceway, nothing behind": with_nothing_behind("bench.door_nothing"),
+    f"{OURS}{NOTHING_BEHIND}": with_nothing_behind("bench.door_nothing"),
     "grpcio": with_nothing_behind("bench.grpc_nothing"),
 }
 
@@ -127,12 +127,13 @@ def main(
     only: options.Only = "",
     measures: options.Measures = "",
     save: options.Save = True,
+    before: options.Before = None,
 ) -> None:
     """Measure gRPC calls and streams, of Raceway and of grpcio's server."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [measure for measure in MEASURES if is_chosen(measure.key, measures)]
-    compare("danube", data, STARTS, only, chosen, GOALS, repeats, seconds, save)
+    compare("danube", data, STARTS, only, chosen, GOALS, repeats, seconds, save, before)
 
 
 if __name__ == "__main__":

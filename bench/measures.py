@@ -17,7 +17,8 @@ from bench.systems import TOPIC, System
 class Sample(msgspec.Struct):
     """A single run: messages per second; CPU µs per message of server and load; percentiles if timed.
 
-    `half_…`: at half of this run's rate. `rss_mb`: memory of the server afterwards.
+    `half_…`: at half of this run's rate. `rss_mb`: memory of the server afterwards, and `warm_rss_mb` after the
+    scenario's first, short turn.
     """
 
     rate: float
@@ -29,6 +30,7 @@ class Sample(msgspec.Struct):
     half_p50_us: float = 0
     half_p99_us: float = 0
     rss_mb: float = 0
+    warm_rss_mb: float = 0
 
 
 class Measure(Protocol):

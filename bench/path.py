@@ -3,9 +3,9 @@
     python -m bench.path [--quick] [--trial SCRIPT] [--data FOLDER] [--only Raceway,NATS]
 
 All servers are started first, each in its own folder, and are idle while another is measured. Every measure runs on
-each system in turn, repeatedly, so that changes of the machine's speed affect all alike; the first, short turn only
-warms up and determines how many messages fill a run. Server and load share the cores; nothing is pinned. CPU time per
-message is printed beside each rate, because it depends less on that sharing.
+each system in turn, repeatedly and every second time in reverse order, so that changes of the machine's speed affect
+all alike; the first, short turn only warms up and determines how many messages fill a run. Server and load share the
+cores; nothing is pinned. CPU time per message is printed beside each rate, because it depends less on that sharing.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def main(
     only: options.Only = "",
     measures: options.Measures = "",
     save: options.Save = True,
+    before: options.Before = None,
 ) -> None:
     """Measure the path of a message in Raceway and in the installed peers."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [m for m in MEASURES if is_chosen(m.key, measures)]
-    compare("path", data, _starts(trial), only, chosen, GOALS, repeats, seconds, save)
+    compare("path", data, _starts(trial), only, chosen, GOALS, repeats, seconds, save, before)
 
 
 def compare(
@@ -71,15 +72,19 @@ def compare(
     repeats: int,
     seconds: float,
     save: bool,
+    before: Path | None = None,
 ) -> None:
-    """Run a comparison: start the servers, measure in turns, print, and optionally save under `name`."""
+    """Run a comparison: start the servers, measure in turns, print, and optionally save under `name`.
+
+    With `before`, Raceway is also started from that source folder. Turns alternate, so the ratio is fair.
+    """
     data.mkdir(parents=True, exist_ok=True)
     data = data.resolve()
     facts = machine.describe(data) | systems.versions()
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data))
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder)
-        running, absent = _start_all(undo, folder, starts, only)
+        running, absent = _start_all(undo, folder, systems.beside(starts, before), only)
         runs = Runs(running, chosen, repeats, seconds)
         runs.measure_all()
     facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"
@@ -147,7 +152,7 @@ class Runs:
         samples = self.samples[measure.key] = {system.name: [] for system in able}
         for turn in range(self._repeats + 1):
             self.busiest = max(self.busiest, _busy_percent()) if turn else self.busiest
-            for system in able:
+            for system in able if turn % 2 else reversed(able):
                 show(f"{measure.title}: {system.name}")
                 try:
                     sample = measure.run(system, counts.get(system.name, measure.first_count))

@@ -1,10 +1,11 @@
 """The pipeline, compared with Spark's own processing of the same rows in one run on one machine.
 
-    python -m bench.pipeline [bronze | import | scale …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
+    python -m bench.pipeline [bronze | import | scale | small …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
 
 bronze   journal → bronze.messages, alternating with Spark copying the same rows Parquet → Parquet
 import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
 scale    journal → all nine tables for one, five and ten million rows: seconds per million must not grow
+small    1,000 new rows on top of none, 0.2 and 2 million old ones: CPU seconds and bytes written must not grow
 
 Compare ratios within one run: absolute times depend on the machine and its load. The rows are those of a small shop on
 MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +32,7 @@ from rich.console import Console
 from bench import pipeline_import, pipeline_results
 from bench.journal import RESULTS, Owner
 from bench.machine import describe
-from bench.pipeline_results import BRONZE, COPY, MILLION, Rates, Results, Run
+from bench.pipeline_results import BRONZE, COPY, MILLION, Rates, Results, Run, Small
 from raceway import config
 from raceway.journal import open_journal, wall_clock_us
 from raceway.model.envelope import MB, PUBLISH, REQUEST, RESPONSE, Batch
@@ -38,18 +40,19 @@ from raceway.model.progress import PipelineProgress
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.pipeline.spark import session
 from raceway.pipeline.tables import MESSAGES, Derived
 
 # Rows of a generated batch: half are publishes, a quarter requests, a quarter their answers.
-STEP = 2000
+STEP = 1000
 TOPICS = [b"orders.created", b"orders.paid", b"stock.moved", b"parcels.sent", b"baggage.events"]
 PAYLOAD = (
     b'{"order":1%09d,"customer":"c%06d","items":[{"sku":"A-17","n":2},{"sku":"B-4","n":1}],"total":%7d,"note":"%s"}'
 )
 # Time between two generated batches: a thousand messages per second.
 STEP_US = STEP * 1000
+PAYLOAD_BYTES = 200
 # Rows of a warm-up run of the JVM, which is not counted.
 WARMING = 300_000
 
@@ -57,18 +60,18 @@ WARMING = 300_000
 class Clock:
     """A clock that advances with the rows, so that tables by minute and hour have typical work."""
 
-    def __init__(self) -> None:
-        self.now_us = wall_clock_us() - 6 * 3600 * MILLION
+    def __init__(self, steps: int = 0) -> None:
+        self.now_us = wall_clock_us() - 6 * 3600 * MILLION + steps * STEP_US
 
     def __call__(self) -> int:
         return self.now_us
 
 
-def fill(folder: Path, rows: int) -> None:
-    """Write a journal of so many rows that feed every table."""
-    owner, clock = Owner(), Clock()
+def fill(folder: Path, rows: int, steps_before: int = 0) -> None:
+    """Write a journal of so many rows that feed every table, or add them to one that has so many steps."""
+    owner, clock = Owner(), Clock(steps_before)
     journal = open_journal(config.JournalSettings(folder=str(folder), durability="os", seal=False), owner.post, clock)
-    for number in range(rows // STEP):
+    for number in range(steps_before, steps_before + rows // STEP):
         journal.append(_batch(number, journal.next_sequence))
         journal.flush()
         owner.take_all()
@@ -121,10 +124,9 @@ def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: i
     """Seconds of a whole run on empty tables, and those of each table."""
     steps = Steps()
     order = Order(config.PipelineSettings(max_records=batch), once=True, tables=tables)
-    for name in ("tables", "notes", "links", "active", "checkpoint"):
-        shutil.rmtree(folder / "pipeline" / name, ignore_errors=True)
+    shutil.rmtree(folder / "pipeline" / "tables", ignore_errors=True)
     began = time.monotonic()
-    Job(ParquetLake(spark, Folders(folder)), order, steps).run()
+    Job(Lake(spark, Folders(folder)), order, steps).run()
     return time.monotonic() - began, steps.sums()
 
 
@@ -132,7 +134,7 @@ def copy_seconds(spark: SparkSession, folder: Path, target: Path) -> float:
     """Seconds for Spark to copy the same rows with its own reader and writer."""
     shutil.rmtree(target, ignore_errors=True)
     began = time.monotonic()
-    spark.read.parquet(Folders(folder).table(MESSAGES)).drop("range").write.option("compression", "snappy").parquet(
+    spark.read.parquet(Folders(folder).table(MESSAGES)).drop("day").write.option("compression", "snappy").parquet(
         str(target)
     )
     return time.monotonic() - began
@@ -164,6 +166,42 @@ def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str
         yield found
 
 
+def measure_small(spark: SparkSession, sizes: list[int], batches: int, console: Console) -> Iterator[Small]:
+    """Batches of STEP rows on top of so many, one after the other on tables that stay open."""
+    for rows in sizes:
+        with journal(rows, console) as folder:
+            lake = Lake(spark, Folders(folder))
+            order = Order(config.PipelineSettings(), once=True)
+            if rows:
+                Job(lake, order).run()
+            cpu, began, before = list[float](), time.monotonic(), _stored_bytes(folder)
+            for number in range(batches):
+                fill(folder, STEP, rows // STEP + number)
+                used = cpu_seconds()
+                Job(lake, order).run()
+                cpu.append(cpu_seconds() - used)
+            written = (_stored_bytes(folder) - before) / (batches * STEP * PAYLOAD_BYTES)
+            seconds = (time.monotonic() - began) / batches
+            found = Small(facts_of(folder), rows, batches, statistics.median(cpu[batches // 2 :]), written, seconds)
+        console.print(f"on {rows:,} rows: {found.cpu_s:.1f} CPU s, {found.written:.1f} bytes per new byte")
+        yield found
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and all it started: the JVM and its Python workers."""
+    found = 0.0
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        with suppress(psutil.Error):
+            found += sum(process.cpu_times()[:4])
+    return found
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Bytes of all files of the tables, also of those that no version has any more."""
+    return sum(path.stat().st_size for path in (folder / "pipeline" / "tables").rglob("*") if path.is_file())
+
+
 def jvm_peak_mib() -> float:
     """Peak memory of the JVM of this process."""
     peaks = [0]
@@ -192,12 +230,16 @@ def journal(rows: int, console: Console) -> Iterator[Path]:
 
 
 def main(
-    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale. Default: all.")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale, small. Default: all.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of bronze, frames of import.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze and import.")] = 3,
     millions: Annotated[
         str, typer.Option(help="Sizes of the runs of scale in million rows, separated by commas.")
     ] = "1,5,10",
+    old: Annotated[
+        str, typer.Option(help="Old rows of the runs of small in million rows, separated by commas.")
+    ] = "0,0.2,2",
+    batches: Annotated[int, typer.Option(help="Batches of small.")] = 50,
     batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.PipelineSettings().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the rows, to check that it works.")] = False,
@@ -206,8 +248,8 @@ def main(
     """Measure, print together with stored results of earlier runs, and save."""
     sizes = [int(float(each) * MILLION) for each in millions.split(",")]
     if quick:
-        rows, sizes, rounds, batch, save = 20_000, [10_000, 20_000], 1, 10_000, False
-    chosen, console = what or ["bronze", "import", "scale"], Console(width=150)
+        rows, sizes, rounds, batch, save, batches, old = 20_000, [10_000, 20_000], 1, 10_000, False, 2, "0,0.01"
+    chosen, console = what or ["bronze", "import", "scale", "small"], Console(width=150)
     results = pipeline_results.known(RESULTS) if save else Results()
     with journal(rows if "bronze" in chosen else STEP, console) as folder:
         spark = session(Folders(folder), master="local[*]", memory=memory)
@@ -221,6 +263,9 @@ def main(
                 results.add(found)
                 if save:  # saved after each part: runs are long
                     results.save(RESULTS)
+        if "small" in chosen:
+            before = [int(float(each) * MILLION) for each in old.split(",")]
+            results.small = list(measure_small(spark, before, batches, console))
         spark.stop()
     results.print(console)
     if save:

@@ -25,7 +25,7 @@ from bench.pipeline_results import IMPORT, POLARS, UDF, UDF_OF_CUT
 from raceway.net.codec.frames import LENGTH
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.imports.importing import import_file
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import Lake
 from raceway.wires.mb.codec.header import MbLimits, MbRefused, read_message
 
 FIELDS = (
@@ -67,7 +67,7 @@ def frames_of(path: Path) -> list[bytes]:
 
 def ours(spark: SparkSession, file: Path, folder: Path) -> float:
     shutil.rmtree(folder, ignore_errors=True)
-    lake = ParquetLake(spark, Folders(folder))
+    lake = Lake(spark, Folders(folder))
     began = time.monotonic()
     import_file(lake, "mb", file)
     return time.monotonic() - began

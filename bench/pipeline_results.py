@@ -22,6 +22,7 @@ WANTED_UDF, WANTED_POLARS = 4.0, 0.4
 WANTED_ROWS, WANTED_GIB = 5 * MILLION, 4
 # Allowed increase of the time per row from the shortest to the longest run that still counts as linear.
 LINEAR = 1.15
+WANTED_CPU_S, WANTED_BYTES, WANTED_GROWTH = 8, 20, 1.5
 # Names of methods; Raceway comes first in each measure.
 BRONZE, COPY = "journal → bronze.messages", "Spark: Parquet → Parquet"
 IMPORT, POLARS = "raceway pipeline import", "Polars, one process"
@@ -59,6 +60,17 @@ class Run(msgspec.Struct):
         return self.seconds / self.rows * MILLION
 
 
+class Small(msgspec.Struct):
+    """Batches of 1,000 rows on top of `rows`: CPU seconds of one, median, and bytes written per byte of payload."""
+
+    facts: dict[str, str]
+    rows: int
+    batches: int
+    cpu_s: float
+    written: float
+    seconds: float
+
+
 class Goal(msgspec.Struct):
     what: str
     wanted: str
@@ -73,6 +85,7 @@ class Results(msgspec.Struct):
     bronze: Rates | None = None
     imports: Rates | None = None
     tables: list[Run] = []
+    small: list[Small] = []
 
     def add(self, run: Run) -> None:
         """Add a run, replacing an earlier one with the same number of rows."""
@@ -90,6 +103,19 @@ class Results(msgspec.Struct):
                 ratio = self.imports.ratio(IMPORT, peer)
                 yield Goal(f"{IMPORT} / {peer}", f"≥ {wanted}", f"{ratio:.2f}", ratio >= wanted)
         yield from self._goals_of_tables()
+        for found in self.small:
+            what = f"1,000 new rows on {found.rows:,}"
+            yield Goal(f"{what}, CPU s", f"≤ {WANTED_CPU_S}", f"{found.cpu_s:.1f}", found.cpu_s <= WANTED_CPU_S)
+            yield Goal(
+                f"{what}, bytes written per byte",
+                f"≤ {WANTED_BYTES}",
+                f"{found.written:.1f}",
+                found.written <= WANTED_BYTES,
+            )
+        if len(self.small) > 1:
+            ratio = self.small[-1].cpu_s / self.small[0].cpu_s
+            what = f"CPU of a batch on {self.small[-1].rows:,} / on {self.small[0].rows:,} rows"
+            yield Goal(what, f"≤ {WANTED_GROWTH}", f"{ratio:.2f}", ratio <= WANTED_GROWTH)
 
     def _goals_of_tables(self) -> Iterator[Goal]:
         fit = [run for run in self.tables if run.rows >= WANTED_ROWS and run.memory == f"{WANTED_GIB}g"]
@@ -114,6 +140,13 @@ class Results(msgspec.Struct):
             names = list(self.tables[-1].steps)
             header = ["rows", "s", "s per million", "rows of a batch", "driver", "JVM, MiB", *names]
             yield "journal → all nine tables", self.tables[-1].facts, header, [_row_of_run(run) for run in self.tables]
+        if self.small:
+            header = ["old rows", "batches", "CPU s, median", "bytes written per byte of payload", "s"]
+            rows = [
+                [f"{each.rows:,}", str(each.batches), f"{each.cpu_s:.1f}", f"{each.written:.1f}", f"{each.seconds:.1f}"]
+                for each in self.small
+            ]
+            yield "batches of 1,000 rows", self.small[-1].facts, header, rows
         goals = [goal.row() for goal in self.goals()]
         yield "goals, as ratios within a run", {}, ["goal", "wanted", "found", ""], goals
 

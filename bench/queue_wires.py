@@ -61,8 +61,8 @@ class Zbus:
 
     def await_messages(self, peer: socket.socket) -> None: ...
 
-    def make_queue(self, peer: socket.socket, name: bytes) -> None:
-        body = json.dumps({"mqName": name.decode(), "mqMode": "1"}).encode()
+    def make_queue(self, peer: socket.socket, name: bytes, mode: int = 1) -> None:
+        body = json.dumps({"mqName": name.decode(), "mqMode": str(mode)}).encode()
         peer.sendall(self._message(b"POST / HTTP/1.1\r\ncmd: admin\r\nmethod: create_mq\r\n", body))
         receive_until(peer, b"200 OK\r\n")
 

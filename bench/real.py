@@ -17,7 +17,7 @@ import typer
 
 from bench import crowd, load, options, systems
 from bench.crowd import Block, CrowdWork
-from bench.crowd_wires import CrowdHttp, CrowdMb, CrowdZbus
+from bench.crowd_wires import CrowdHttp, CrowdMb, CrowdZbus, CrowdZbusPubSub
 from bench.load import Client
 from bench.measures import Measure, Sample, connected, percentiles, sample_of
 from bench.path import compare, is_chosen
@@ -40,6 +40,7 @@ GOALS: list[Goal] = [
 STARTS: dict[str, Start] = {
     "Raceway": systems.raceway_by_default("tcp", CrowdMb()),
     "zbus on Raceway": systems.raceway_by_default("zbus", CrowdZbus()),
+    "zbus publish/subscribe on Raceway": systems.raceway_by_default("zbus", CrowdZbusPubSub()),
     "HTTP on Raceway": systems.raceway_by_default("console", CrowdHttp()),
     "Mosquitto QoS 0": systems.mosquitto,
     "NATS core": systems.nats,
@@ -108,16 +109,18 @@ class Scenario:
         if self.key not in system.prepared and hasattr(system.crowd, "prepare"):
             with load.connect(system.crowd, system.port) as peer:
                 system.crowd.prepare(peer, sorted({name for names in plan.topics for name in names}))
-        if self.key not in system.prepared:
-            system.prepared.add(self.key)
+        if is_first := self.key not in system.prepared:
             system.wait_until_idle()
         each = max(1, count // self._lanes // plan.copies)
-        sample = self._run(system, plan, each, checks=count == self.first_count)[0]
+        sample = self._run(system, plan, each, checks=is_first)[0]
         half = sample.rate / plan.copies / 2
         _, latencies = self._run(system, plan, max(1, int(half * HALF_S / self._lanes)), pace=half)
         if len(latencies) > 1:
             sample.half_p50_us, _, sample.half_p99_us = percentiles(latencies)
         sample.rss_mb = system.rss_mb()
+        if is_first:
+            system.prepared[self.key] = sample.rss_mb
+        sample.warm_rss_mb = system.prepared[self.key]
         return sample
 
     def _run(

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measures import Sample
+from bench.systems import OURS
 
-OURS = "Raceway"
 Samples = dict[str, dict[str, list[Sample]]]
 
 # Measure, figure, peer, goal of the ratio Raceway / peer, and whether larger is better.
@@ -74,7 +74,7 @@ class Report:
         halved = any(sample.half_p99_us for samples in runs.values() for sample in samples)
         header = ["system", "messages/s", "all runs, k/s", "server µs", "load µs", f"{OURS} / it"]
         header += ["p50 µs", "p95 µs", "p99 µs", "p50 ratio"] if timed else []
-        header += ["p50, p99 µs at half", "RSS MiB"] if halved else []
+        header += ["p50, p99 µs at half", "RSS MiB (since warm-up)"] if halved else []
         rows = []
         for name, samples in runs.items():
             rates = " ".join(f"{sample.rate / 1000:,.1f}" for sample in samples)
@@ -86,7 +86,7 @@ class Report:
                 row.append(self._ratio_text(key, "p50_us", name))
             if halved:
                 row.append(f"{_median(samples, 'half_p50_us'):.0f}, {_median(samples, 'half_p99_us'):.0f}")
-                row.append(f"{samples[0].rss_mb:.0f} – {samples[-1].rss_mb:.0f}")
+                row.append(f"{samples[-1].rss_mb:.0f} ({samples[-1].rss_mb - samples[-1].warm_rss_mb:+.0f})")
             rows.append(row)
         rows += [[name, "not present", *[""] * (len(header) - 2)] for name in self._absent]
         return header, rows

@@ -20,11 +20,11 @@ import psutil
 import pytest
 import typer
 
-from bench import systems
+from bench import options, systems
 from bench.measures import Measure, Sample
 from bench.path import compare, console, is_chosen
-from bench.report import OURS, Goal
-from bench.systems import Start, System
+from bench.report import Goal
+from bench.systems import OURS, Start, System
 from tests.rigs.node_peers import Dialect, NodePeers, node_peers
 from tests.rigs.seneca_wire import attach
 
@@ -112,6 +112,7 @@ def main(
     ] = False,
     measures: Annotated[str, typer.Option(help="Measures to run: prefixes of their keys, separated by commas.")] = "",
     save: Annotated[bool, typer.Option(help="Save the result under bench/results/.")] = True,
+    before: options.Before = None,
 ) -> None:
     """Compare calls through the bus with direct ones."""
     if quick:
@@ -120,7 +121,7 @@ def main(
         with _two_nodes() as rig:
             asks: list[Measure] = [Ask(rig, dialect, n) for dialect in DIALECTS for n in (1, IN_FLIGHT)]
             chosen = [ask for ask in asks if is_chosen(ask.key, measures)]
-            compare("seneca", data, rig.starts(), "", chosen, GOALS, repeats, seconds, save)
+            compare("seneca", data, rig.starts(), "", chosen, GOALS, repeats, seconds, save, before)
     except pytest.skip.Exception as missing:
         console.print(f"[yellow]Not measured: {missing}[/]")
 

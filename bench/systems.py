@@ -25,6 +25,9 @@ from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, M
 from raceway.wires.zbus.wire import WIRE as ZBUS
 from tests.rigs.server import Door, Server
 
+OURS = "Raceway"
+# Ends the name of a listener without a bus: a script of `bench`, which is no part of another version.
+NOTHING_BEHIND = ", nothing behind"
 TOPIC = b"bench.path"
 # All topics of `bench.real`, as NATS writes it.
 CROWD_TOPICS = b"crowd.*"
@@ -61,8 +64,8 @@ class System:
         # A wire of `crowd_wires`; what it can do shows in its methods.
         self.crowd = crowd
         self._helper = helper
-        # Scenarios that it has begun: its queues are made, and it was idle.
-        self.prepared: set[str] = set()
+        # Scenarios that it has begun (its queues are made, it was idle), with its memory after the first turn of each.
+        self.prepared: dict[str, float] = {}
         self._figures = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
@@ -115,6 +118,31 @@ class System:
 
 # Name, folder, port; None if the program is not installed.
 Start = Callable[[str, Path, int], System | None]
+
+
+def beside(starts: dict[str, Start], before: Path | None) -> dict[str, Start]:
+    """Add each Raceway among `starts` once more, with its code from the source folder `before`."""
+    if before is None:
+        return starts
+    olds = {name.replace(OURS, f"{OURS} before"): _from(before, start) for name, start in starts.items()}
+    return starts | {
+        name: start for name, start in olds.items() if name.startswith(OURS) and not name.endswith(NOTHING_BEHIND)
+    }
+
+
+def _from(source: Path, start: Start) -> Start:
+    def started(name: str, folder: Path, port: int) -> System | None:
+        usual = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = str(source.resolve())
+        try:
+            return start(name, folder, port)
+        finally:
+            if usual is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = usual
+
+    return started
 
 
 def start_raceway(folder: Path) -> Server:

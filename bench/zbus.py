@@ -120,12 +120,13 @@ def main(
     only: options.Only = "",
     measures: options.Measures = "",
     save: options.Save = True,
+    before: options.Before = None,
 ) -> None:
     """Measure produce and consume of Raceway and of the installed peers."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [measure for measure in MEASURES if is_chosen(measure.key, measures)]
-    compare("zbus", data, STARTS, only, chosen, GOALS, repeats, seconds, save)
+    compare("zbus", data, STARTS, only, chosen, GOALS, repeats, seconds, save, before)
 
 
 if __name__ == "__main__":

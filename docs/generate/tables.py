@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from docs.generate.markdown import page, table
 from raceway.pipeline import registry
-from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY
+from raceway.pipeline.tables import Derived, Table
+from raceway.pipeline.words import COLUMNS
 from raceway.wires.captures.columns import columns_of
 
 
 def tables_page() -> str:
     lines = [
         "What `raceway pipeline run` keeps, in `DATA/pipeline/tables` or wherever `pipeline.tables` says. Types are",
-        "those of Spark. Bronze tables have one column more, `range`, the others `bucket`: the folder a row lies in.",
-        "Lists and maps are empty where there is nothing, never NULL. What the words mean is told in",
-        "[what the tables say](../understand/tables.md).",
+        "those of Spark. Every table has one column more, `day` (UTC), by which it is partitioned. Lists and maps are",
+        "empty where there is nothing, never NULL. The same words are in the log of each table. What they mean is told",
+        "in [what the tables say](../understand/tables.md).",
         "",
     ]
-    for name, columns in BRONZE_DDL.items():
-        lines += _one_table(name, columns, BRONZE_KEY, ())
-    for each in registry.DERIVED:
-        lines += _one_table(each.name, each.ddl, each.key, each.inputs)
+    for name in registry.names():
+        lines += _one_table(registry.table(name))
     return page("Tables", *lines)
 
 
-def _one_table(name: str, columns: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> list[str]:
-    made_of = f" Computed from {', '.join(f'`{each}`' for each in inputs)}." if inputs else ""
-    rows = [(f"`{column}`", f"`{kind}`") for column, kind in columns_of(columns)]
+def _one_table(each: Table) -> list[str]:
+    inputs = each.inputs if isinstance(each, Derived) else ()
+    made_of = f" Computed from {', '.join(f'`{name}`' for name in inputs)}." if inputs else ""
+    rows = [(f"`{column}`", f"`{kind}`", COLUMNS[column]) for column, kind in columns_of(each.ddl)]
     return [
-        f"## {name}",
+        f"## {each.name}",
         "",
-        f"Key: {', '.join(f'`{each}`' for each in key)}.{made_of}",
+        f"{each.comment} Key: {', '.join(f'`{name}`' for name in each.key)}.{made_of}",
         "",
-        *table(["column", "type"], rows),
+        *table(["column", "type", ""], rows),
     ]
