@@ -154,6 +154,23 @@ def test_what_is_loading_is_shown_as_loading(visitor: Visitor, place: str, quest
     expect(visitor.page.locator("main .loading:visible")).to_have_count(0)
 
 
+def test_an_answer_brings_nobody_back_to_the_page_that_was_left(visitor: Visitor, server: Server) -> None:
+    """The address changes before the page hears of it; an answer that arrives in between wrote its own address there."""
+    register(server, "parcel", {"type": "object"})
+    visitor.go("schemas")
+    visitor.page.evaluate("""() => {
+        const original = Response.prototype.json;
+        Response.prototype.json = async function () {
+            const found = await original.call(this);
+            if (this.url.includes("/differences")) location.hash = "#/topics";
+            return found;
+        };
+    }""")
+    visitor.page.evaluate("location.hash = '#/schemas/parcel'")
+    expect(visitor.page.locator("main h1")).to_have_text("Topics")
+    assert visitor.page.evaluate("location.hash") == "#/topics"
+
+
 def test_an_unknown_page_says_so(visitor: Visitor) -> None:
     page = visitor.go("nosuch")
     expect(page.locator("main h1")).to_have_text("No such page")

@@ -23,6 +23,7 @@ import * as overview from "./pages/overview.js";
  * @property {Record<string, string>} query
  * @property {AbortSignal} signal  aborted when another page is shown
  * @property {() => import("./range.js").Range | null} range  the time that is to be shown; null: now
+ * @property {(query: Record<string, any>) => void} remember  what is chosen on the page, in its address
  * @property {(take: (overview: any) => void | Promise<void>, every?: number) => void} live  called with each overview of the bus, or with every n-th
  * @property {(take: () => void) => void} lost  called when the bus goes away; `live` goes on when it is back
  * @property {(work: () => void | Promise<void>) => Promise<void>} attempt  do something that may fail; why is said above the page
@@ -106,6 +107,13 @@ async function navigate() {
   // A root of its own for each visit: what an earlier page still does ends up nowhere.
   const root = h("div", {}, loading(title));
   replace(main, root);
+  let address = location.hash;
+  const remember = (/** @type {Record<string, any>} */ query) => {
+    // The address changes before this page hears of it: whoever is on the way to another one is not brought back.
+    if (location.hash !== address) return;
+    history.replaceState(null, "", link(place.page, place.argument, query));
+    address = location.hash;
+  };
   const attempt = async (/** @type {() => void | Promise<void>} */ work) => {
     try {
       await work();
@@ -119,7 +127,7 @@ async function navigate() {
     else {
       const page = await script(name);
       if (signal.aborted) return;
-      await page.show({ root, argument: place.argument, query: place.query, signal, attempt, range: () => range(shared.range, Date.now() * 1000), live: (take, every = 1) => live(take, every, signal, root), lost: (take) => losers.push(take) });
+      await page.show({ root, argument: place.argument, query: place.query, signal, remember, attempt, range: () => range(shared.range, Date.now() * 1000), live: (take, every = 1) => live(take, every, signal, root), lost: (take) => losers.push(take) });
     }
   } catch (error) {
     if (!signal.aborted) {

@@ -149,7 +149,7 @@ async function search(view) {
     tellFollowing();
     if (!isFollowing) note.textContent = "Paused; Follow goes on with what comes from then on";
   });
-  const remember = () => history.replaceState(null, "", link("messages", "", { ...filled(), failed: failed.checked, follow: isFollowing }));
+  const remember = () => view.remember({ ...filled(), failed: failed.checked, follow: isFollowing });
   more.addEventListener("click", () => view.attempt(() => run(asked())));
   const unfold = h("button", { type: "button", class: "quiet unfold", onclick: () => fold(!form.classList.contains("folded")) }, "More fields");
   const form = h("form", {

@@ -75,7 +75,7 @@ async function showOne(view) {
   const result = h("div", {});
   const compare = async () => {
     const both = await get(`${base}/differences`, { old: old.value, new: next.value }, view.signal);
-    history.replaceState(null, "", link("schemas", subject, { old: old.value, new: next.value }));
+    view.remember({ old: old.value, new: next.value });
     const lines = difference(comparable(both.old.definition ?? ""), comparable(both.new.definition ?? ""));
     const classes = { "+": "added", "-": "removed", " ": "" };
     replace(result, canRead(both.old, both.new, both.reasons.forward), canRead(both.new, both.old, both.reasons.backward),

@@ -44,7 +44,7 @@ export async function show(view) {
     note.textContent = found.total ? `${outOf(found.rows.length, found.total, "reader")}, ${counted(found.lag, "message")} behind` : "";
   };
   filter.addEventListener("input", () => {
-    history.replaceState(null, "", link("subscriptions", "", { contains: filter.value }));
+    view.remember({ contains: filter.value });
     view.attempt(load);
   });
   const past = new LagPast(view);

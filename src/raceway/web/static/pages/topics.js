@@ -42,7 +42,7 @@ async function showAll(view) {
   };
   const again = () => {
     shown = PAGE;
-    history.replaceState(null, "", link("topics", "", { contains: filter.value, order: order.value === "rate" ? "" : order.value }));
+    view.remember({ contains: filter.value, order: order.value === "rate" ? "" : order.value });
     view.attempt(load);
   };
   filter.addEventListener("input", again);

@@ -56,7 +56,7 @@ async function showRecent(view) {
   };
   for (const field of Object.values(fields)) {
     field.addEventListener("input", () => {
-      history.replaceState(null, "", link("traces", "", Object.fromEntries(Object.entries(fields).map(([name, each]) => [name, each.value]))));
+      view.remember(Object.fromEntries(Object.entries(fields).map(([name, each]) => [name, each.value])));
       view.attempt(load);
     });
   }
