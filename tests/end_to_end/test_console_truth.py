@@ -155,7 +155,7 @@ def test_what_is_loading_is_shown_as_loading(visitor: Visitor, place: str, quest
 
 
 def test_an_answer_brings_nobody_back_to_the_page_that_was_left(visitor: Visitor, server: Server) -> None:
-    """The address changes before the page hears of it; an answer that arrives in between wrote its own address there."""
+    """The address changes before the page is told; an answer that arrives in between must not write its own address."""
     register(server, "parcel", {"type": "object"})
     visitor.go("schemas")
     visitor.page.evaluate("""() => {
