@@ -84,7 +84,7 @@ def _ends_by_zeros(codes: NDArray[np.uint8], at: int, stop: int, limits: MbLimit
     # The two high bytes are zero; int64, because uint8 would overflow.
     lengths = codes[starts + 2] * np.int64(256) + codes[starts + 3]
     is_sure = (starts[:-1] + LENGTH.size + lengths[:-1] == starts[1:]) & (lengths[:-1] <= limits.frame_limit)
-    return starts[1:][: np.append(is_sure, False).argmin()]
+    return starts[1:][: int(np.argmin(np.append(is_sure, False)))]
 
 
 def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Places:
