@@ -123,10 +123,6 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
         owner, archiver = threading.get_ident(), self._archiver
         return ArchivedSegments(archiver.ledger, archiver.store, self._damage, owner).segments
 
-    @property
-    def committed(self) -> int:
-        return self._writer.committed
-
     def upkeep(self) -> None:
         """See `Journal.upkeep`. Also runs on a full disk: retention may free space."""
         if self._status in ("read_only", "closed"):
@@ -148,8 +144,8 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
         archive = self._archiver
         told = (watch.maybe_warning(), archive and archive.maybe_warning())
         return Health(
-            status=self._status,
-            reason=self._refusal.reason if self._refusal else "",
+            **self._figures(),
+            **damage.figures(),
             warnings=(*damage.warnings(), *(warning for warning in told if warning)),
             durability=self._settings.durability,
             committed=writer.committed,
@@ -158,19 +154,12 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
             bytes=self._catalogue.size,
             free_bytes=watch.free_bytes,
             disk_bytes=watch.disk_bytes,
-            unsynced_bytes=self._unsynced,
             blocks=writer.blocks,
             rows=writer.rows,
             syncs=writer.syncs,
             last_sync_us=writer.last_sync_us,
             slowest_sync_us=writer.slowest_sync_us,
-            refusals=self._refusals,
-            repairs=damage.totals["repaired"],
-            quarantined_rows=damage.totals["quarantined"],
-            missing_rows=damage.totals["missing"],
-            bytes_cut=damage.totals["cut"],
             moved_cursors=len(self.state.section(MOVED)),
-            damage=tuple(damage.reports),
             archive=None if archive is None else archive.health(),
         )
 
@@ -178,10 +167,7 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
         """See `Journal.close`."""
         if self._status == "closed":
             return
-        if self._status in ("ok", "low_space"):
-            self._settle()
-        if self._status in ("ok", "low_space"):
-            self._write_snapshot()
+        self._store_all()
         # The child first: it must not put a sealed file in place after the lock is released.
         self._upkeep.stop()
         self._writer.stop()

@@ -78,17 +78,14 @@ class MemoryJournal(Intake, JournalReading):
         """Return status and counters."""
         segments = self._catalogue.listing.segments
         return Health(
-            status=self._status,
-            reason=self._refusal.reason if self._refusal else "",
+            **self._figures(),
             durability="memory",
             committed=self.committed,
             first_position=self.first_position(),
             segments=len(segments),
             bytes=sum(segment.size for segment in segments),
-            unsynced_bytes=self._unsynced,
             blocks=self._blocks,
             rows=self._rows,
-            refusals=self._refusals,
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TypedDict
 
 from raceway.journal.contract import Damage, DamageKind
 
@@ -12,6 +13,16 @@ from raceway.journal.contract import Damage, DamageKind
 _KEPT = 1000
 # Sentences about lost rows in one health response.
 _TOLD = 10
+
+
+class DamageFigures(TypedDict):
+    """Fields of `Health` that tell of damage."""
+
+    repairs: int
+    quarantined_rows: int
+    missing_rows: int
+    bytes_cut: int
+    damage: tuple[Damage, ...]
 
 
 class DamageLog:
@@ -47,6 +58,16 @@ class DamageLog:
         if self._tell is not None:
             # Outside of the lock: logging may block, and readers in other threads report damage too.
             self._tell(damage)
+
+    def figures(self) -> DamageFigures:
+        """Return the counters and reports for a health response."""
+        return {
+            "repairs": self.totals["repaired"],
+            "quarantined_rows": self.totals["quarantined"],
+            "missing_rows": self.totals["missing"],
+            "bytes_cut": self.totals["cut"],
+            "damage": tuple(self.reports),
+        }
 
     def warnings(self) -> Iterator[str]:
         """Yield sentences about lost rows: the first few, and how many more there are."""

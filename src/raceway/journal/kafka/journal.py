@@ -76,10 +76,6 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
         self._writer.start()
 
     @property
-    def committed(self) -> int:
-        return self._writer.committed
-
-    @property
     def epoch(self) -> int:
         """Offset of the claim that made this node the owner."""
         return self._writer.epoch
@@ -114,36 +110,27 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
         """Return status and counters. Counters of other threads are read without a lock: each is one integer."""
         writer, damage, segments = self._writer, self._damage, self._catalogue.listing.segments
         return Health(
-            status=self._status,
-            reason=self._refusal.reason if self._refusal else "",
+            **self._figures(),
+            **damage.figures(),
             warnings=(*damage.warnings(), *([writer.trouble] if writer.trouble else [])),
             durability="kafka",
             committed=writer.committed,
             first_position=self.first_position(),
             segments=len(segments),
             bytes=sum(segment.size for segment in segments),
-            unsynced_bytes=self._unsynced,
             blocks=writer.blocks,
             rows=writer.rows,
             syncs=writer.blocks,
             last_sync_us=writer.last_ack_us,
             slowest_sync_us=writer.slowest_ack_us,
-            refusals=self._refusals,
-            repairs=damage.totals["repaired"],
-            quarantined_rows=damage.totals["quarantined"],
-            missing_rows=damage.totals["missing"],
             moved_cursors=len(self.state.section(MOVED)),
-            damage=tuple(damage.reports),
         )
 
     def close(self) -> None:
         """Commit what is open, write a snapshot, and give the lane up."""
         if self._status == "closed":
             return
-        if self._status == "ok":
-            self._settle()
-        if self._status == "ok":
-            self._write_snapshot()
+        self._store_all()
         self._writer.stop(gives_up=self._status == "ok")
         self._refuse("closed", "the journal is closed")
         self._catalogue.close()

@@ -22,7 +22,7 @@ from raceway.journal.kafka.records import (
     is_claim,
 )
 from raceway.journal.kafka.segments import LanePlace, LaneSegment
-from raceway.journal.kafka.snapshots import SEGMENT, LaneSnapshot, SegmentEntry, snapshots_of
+from raceway.journal.kafka.snapshots import LaneSnapshot, segment_entry, snapshots_of
 from raceway.journal.read.blocks import maybe_read_block
 from raceway.journal.read.segment import missing
 from raceway.journal.state import State, maybe_decode_snapshot
@@ -121,7 +121,7 @@ class _Replay:
         return OpenedLane(epoch, self._state, following, [*segments, written], first, self._rule.void, self._bytes)
 
     def _new_segment(self, epoch: int, offset: int, first: int) -> LaneSegment:
-        return LaneSegment(self._place, SegmentEntry(f"{SEGMENT}{epoch}/{first}", offset, first))
+        return LaneSegment(self._place, segment_entry(epoch, offset, first))
 
     def _take_in(self, block: ValidBlock, epoch: int) -> None:
         """Add a block to the segment, its rows to the state."""

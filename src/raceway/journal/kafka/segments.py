@@ -67,8 +67,7 @@ class LaneSegment(BlockSegment):
         index = Index(entry.first) if packed is None else None
         super().__init__(path, place.marker, place.damage, index=index)
         if packed is not None:
-            self._facts = self.index.covered, self.index.last, self.index.rows
-            self._times = self.index.first_time_us, self.index.last_time_us
+            self._note_facts()
 
     @property
     def name(self) -> str:
@@ -109,9 +108,13 @@ class LaneSegment(BlockSegment):
     def finish(self) -> None:
         """Take no more blocks."""
         packed = self.pack()
-        self._facts = self.index.covered, self.index.last, self.index.rows
-        self._times = self.index.first_time_us, self.index.last_time_us
+        self._note_facts()
         self._packed, self.is_growing = packed, False
+
+    def _note_facts(self) -> None:
+        index = self.index
+        self._facts = index.covered, index.last, index.rows
+        self._times = index.first_time_us, index.last_time_us
 
     def fetch(self, chunk: int) -> None:
         """Bring a block, and some behind it, into the cache. Raises UnavailableError, JournalError."""

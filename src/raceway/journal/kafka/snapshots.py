@@ -35,6 +35,11 @@ class SegmentEntry(msgspec.Struct, frozen=True, array_like=True):
     first: int
 
 
+def segment_entry(epoch: int, offset: int, first: int) -> SegmentEntry:
+    """Return the entry of a segment that the owner of `epoch` begins."""
+    return SegmentEntry(f"{SEGMENT}{epoch}/{first}", offset, first)
+
+
 class LaneSnapshot(msgspec.Struct, frozen=True):
     """State behind the block before `offset`, which is in force with the epoch `epoch`; `number` is its next block.
 

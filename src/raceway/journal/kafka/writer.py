@@ -37,7 +37,7 @@ from raceway.journal.kafka.records import (
     maybe_part,
 )
 from raceway.journal.kafka.segments import LanePlace, LaneSegment
-from raceway.journal.kafka.snapshots import SEGMENT, VERSION, LaneSnapshot, SegmentEntry
+from raceway.journal.kafka.snapshots import VERSION, LaneSnapshot, segment_entry
 from raceway.journal.log import log
 from raceway.journal.machine import Machine
 from raceway.journal.read.catalogue import Catalogue
@@ -335,8 +335,8 @@ class LaneWriter:
             return
         active.finish()
         first = self.committed + 1
-        entry = SegmentEntry(f"{SEGMENT}{self.epoch}/{first}", self._seen + 1, first)
-        self._segments = [*self._segments, LaneSegment(self._place, entry)]
+        begun = LaneSegment(self._place, segment_entry(self.epoch, self._seen + 1, first))
+        self._segments = [*self._segments, begun]
         self._show()
         self._unkept += self._cluster.snapshot_bytes
 

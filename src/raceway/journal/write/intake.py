@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count, repeat
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from raceway import config
 from raceway.errors import DiskFullError, DrainingError, RacewayError, ReadOnlyError, UnavailableError
@@ -43,6 +43,15 @@ _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 # This many rows are worth a block of their own, whether somebody waits for them or not.
 MANY_ROWS = 512
+
+
+class IntakeFigures(TypedDict):
+    """Fields of `Health` that the owner's side knows, whatever stores the rows."""
+
+    status: Status
+    reason: str
+    unsynced_bytes: int
+    refusals: int
 
 
 class Intake(ABC):
@@ -204,6 +213,17 @@ class Intake(ABC):
         """Set the error that the next append raises; `ok` accepts rows."""
         self._status = status
         self._refusal = None if status == "ok" else _REFUSALS[status](reason)
+
+    def _figures(self) -> IntakeFigures:
+        """Return status and counters for a health response. Any thread may ask."""
+        # Read once: the owner may clear it while another thread asks.
+        refusal = self._refusal
+        return {
+            "status": self._status,
+            "reason": refusal.reason if refusal else "",
+            "unsynced_bytes": self._unsynced,
+            "refusals": self._refusals,
+        }
 
     def _is_idle(self) -> bool:
         """Return whether everything appended is committed."""

@@ -13,8 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from raceway.journal.contract import Post
 from raceway.journal.write.block import OpenBlock
-from raceway.journal.write.intake import Intake
+from raceway.journal.write.intake import Intake, Status
 
+# Blocks are written: rows may be refused to spare the disk's reserve, state is not.
+_WRITES: frozenset[Status] = frozenset(("ok", "low_space"))
 O = TypeVar("O")  # noqa: E741  # an outcome
 
 
@@ -40,6 +42,11 @@ class ThreadedIntake(Intake, Generic[O]):
     _source: str
     _writer: BlockWriter
     _snapshot_due = False
+
+    @property
+    def committed(self) -> int:
+        """See `Journal.committed`."""
+        return self._writer.committed
 
     @abstractmethod
     def _take(self, outcome: O) -> None:
@@ -77,6 +84,14 @@ class ThreadedIntake(Intake, Generic[O]):
         # Several outcomes may have been delivered before the first posted call runs.
         while not self._outcomes.empty():
             self._take(self._outcomes.get_nowait())
+
+    def _store_all(self) -> None:
+        """Commit what is open and write a snapshot, unless the engine has stopped writing. Blocks."""
+        if self._status in _WRITES:
+            self._settle()
+        # Asked again: a block may have failed meanwhile, and then the state is ahead of what is stored.
+        if self._status in _WRITES:
+            self._write_snapshot()
 
     def _settle(self) -> None:
         """Commit what is open, in a thread that is blocked until then."""
