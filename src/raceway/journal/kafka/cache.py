@@ -38,6 +38,7 @@ class BlockCache:
         self._held: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = self._held_size = 0
         self._is_warned = False
+        # Left by a process that was killed. Only that process knew which blocks were in it.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -51,6 +52,7 @@ class BlockCache:
             try:
                 self._write(segment, position, data)
             except OSError as error:
+                # Rows are safe on Kafka, so a full disk is no reason to fail; warned once, not with each block.
                 if not self._is_warned:
                     self._is_warned = True
                     log().warning("cache of blocks not written", folder=str(self._folder), reason=str(error))
@@ -92,9 +94,11 @@ class BlockCache:
         self._files.move_to_end(segment)
         if os.pwrite(file.descriptor, data, position) != len(data):
             raise OSError("short write")
+        # Two readers may have fetched the same block: its bytes count once.
         if position not in file.sizes:
             self._size += len(data)
         file.sizes[position] = len(data)
+        # Never the file that was just written, however large: its reader comes back for the block at once.
         while self._size > self._limit and len(self._files) > 1:
             self._close(next(iter(self._files)))
 

@@ -69,6 +69,7 @@ class KafkaLane:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, headers: Headers, value: bytes, told: Told) -> None:
+        # Taken now: a report that comes after `begin_anew` is about a block that its writer has failed already.
         term = self._term
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -76,6 +77,7 @@ class KafkaLane:
                 self._tell(told, error, message)
 
         try:
+            # The partition is named, because a lane is one: a partitioner would spread records without a key.
             self._writing().produce(
                 self._lanes, value=value, partition=self._number, headers=list(headers.items()), on_delivery=delivered
             )
@@ -116,6 +118,7 @@ class KafkaLane:
                 self._state, key=key, value=value, partition=self._number,
                 on_delivery=lambda error, _: heard.append(error),
             )  # fmt: skip
+            # A second longer than the message may take: at that time Kafka's client tells a better reason than ours.
             self._values.flush(self._commit_timeout_s + 1)
             if not heard:
                 raise UnreachableError(self._brokers.url, f"{self._state} does not take a value in time")
@@ -123,6 +126,8 @@ class KafkaLane:
                 raise self._brokers.translated(heard[0], f"write to {self._state}")
 
     def _new_producer(self) -> Producer:
+        # acks=all is the commit: all replicas in sync have the record. Idempotence keeps the order when a request is
+        # repeated, and drops the duplicate. No lingering and no batches: a block is a batch already.
         return self._brokers.producer(
             enable_idempotence=True, acks="all", linger_ms=0, batch_num_messages=1, partitioner="consistent",
             message_timeout_ms=int(self._commit_timeout_s * 1000),
@@ -180,6 +185,8 @@ class KafkaLane:
                         if time.monotonic() > deadline:
                             raise UnreachableError(self._brokers.url, f"{topic} was not read up to {stop} in time")
                         continue
+                    # The end of the partition is told as an error. It is needed: compaction may have removed the last
+                    # records before `stop`, and then no record says that nothing more comes.
                     error, offset = message.error(), message.offset() or 0
                     if error is not None and error.name() != "_PARTITION_EOF":
                         if time.monotonic() < deadline and not error.fatal():
@@ -188,6 +195,7 @@ class KafkaLane:
                     if offset >= stop:
                         return
                     if error is None:
+                        # For the next record, not for all of them: a long read is not late while records come.
                         deadline = time.monotonic() + self._brokers.timeout_s
                         yield message
                         if offset + 1 >= stop:
@@ -205,6 +213,7 @@ class KafkaLane:
                 group_id=_READERS, enable_auto_commit=False, enable_partition_eof=True, auto_offset_reset="earliest",
                 check_crcs=True, fetch_wait_max_ms=100, fetch_error_backoff_ms=100,
             )  # fmt: skip
+        # Not kept after an error, nor when a reader stops early: it may be disconnected, or hold records of that read.
         is_kept = False
         try:
             yield consumer

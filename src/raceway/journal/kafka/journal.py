@@ -53,6 +53,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
         machine: Machine | None = None,
         owner: int | None = None,
     ) -> None:
+        # More than one: an acknowledgement takes a round trip between brokers, and blocks would wait for each other.
         self.max_in_flight = cluster.in_flight
         self.lost: Callable[[str, bool], None] = lambda *_: None
         machine = machine or Machine()
@@ -63,6 +64,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
         self._cache = BlockCache(folder, cluster.cache_bytes)
         place = self._place = LanePlace(lane, self._cache, folder, identity.marker_bytes, self._damage)
         self._owner = threading.get_ident() if owner is None else owner
+        # Claimed before anything is read: no former owner can add a valid block from then on, so what is read is final.
         opened = open_lane(place, claimant, cluster.commit_timeout_s)
         super().__init__(settings, opened.state, opened.next_sequence, clock)
         self._catalogue = Catalogue(self._damage)
@@ -92,6 +94,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
     def upkeep(self) -> None:
         """Apply retention."""
         retention = self._settings.retention
+        # Only while blocks are taken: cursors are moved for good, and the writer would not remove the rows.
         if self._status != "ok" or not (retention.max_age_s or retention.max_bytes):
             return
         planned = plan(self._catalogue.listing.segments, (), self.state.section("cursors"), self._clock(), retention)
@@ -120,6 +123,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
             bytes=sum(segment.size for segment in segments),
             blocks=writer.blocks,
             rows=writer.rows,
+            # What a sync is on a disk is here the acknowledgement by all replicas in sync, one for each block.
             syncs=writer.blocks,
             last_sync_us=writer.last_ack_us,
             slowest_sync_us=writer.slowest_ack_us,
@@ -131,6 +135,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
         if self._status == "closed":
             return
         self._store_all()
+        # The lane last: the writer sends through it, and then its keeper stores the last snapshot.
         self._writer.stop(gives_up=self._status == "ok")
         self._refuse("closed", "the journal is closed")
         self._catalogue.close()
@@ -157,6 +162,7 @@ class KafkaJournal(ThreadedIntake[LaneOutcome], JournalReading):
     def _take_failure(self, error: RacewayError) -> None:
         """Fail everything pending; Kafka may take blocks again later, other rows at once."""
         log().error("lane commit failed", reason=str(error))
+        # Before the callbacks of `_failed`, which may append: blocks handed over from now on did not fail with these.
         self._writer.generation += 1
         if isinstance(error, UnavailableError):
             self._failed(error, "away", error.reason)

@@ -24,6 +24,8 @@ class LaneKeeper:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = machine.queue()
         self._thread = machine.thread(self._run, "raceway-lane-keeper")
         # Bytes that the value of each segment describes.
+        # Filled in this thread and read by the writer's, without a lock: what is a moment old there has a segment
+        # stored once more than needed.
         self._stored: dict[str, int] = {}
         self._number = 0
         self._before: LaneSnapshot | None = None
@@ -69,6 +71,8 @@ class LaneKeeper:
     def _keep(self, snapshot: LaneSnapshot, changed: dict[str, tuple[int, bytes]]) -> None:
         """Store segments, then the snapshot that lists them, then remove what it does not need."""
         for key, (size, packed) in changed.items():
+            # Before the snapshot that lists it: a crash in between leaves a value that nobody lists, and the next owner
+            # removes it. The other way round the snapshot could not be used.
             self._lane.put(key, packed)
             self._stored[key] = size
         self._number += 1
@@ -82,12 +86,15 @@ class LaneKeeper:
         before, self._before = self._before, snapshot
         listed = {entry.key for entry in snapshot.segments}
         gone = {entry.key for entry in before.segments} - listed if before else set()
+        # Once in an epoch, because it reads all values; from then on the snapshot before this one tells what is gone.
         if not self._is_tidy:
             gone |= set(outlived(self._lane.values(), snapshot.epoch, listed))
             self._is_tidy = True
         for key in gone:
             self._lane.put(key, None)
             self._stored.pop(key, None)
+        # Records behind the snapshot before this one stay: it is what a new owner goes by if this one is damaged, or
+        # was stored just after that owner had looked.
         low = self._lane.extent()[0]
         kept_from = min(snapshot.kept_from, before.offset if before else low)
         if kept_from > low:

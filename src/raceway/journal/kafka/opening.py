@@ -58,6 +58,7 @@ def claim(lane: Lane, claimant: Claimant, timeout_s: float) -> int:
 
         lane.append(*claim_record(claimant), told)
         if not heard.wait(timeout_s):
+            # Or it would be sent when Kafka is back, and take the lane from whoever owns it by then.
             lane.begin_anew()
             raise UnavailableError(f"Kafka does not answer a claim of {lane.name} within {timeout_s:.0f} s")
         offset, error = answers[0]
@@ -72,6 +73,7 @@ def open_lane(place: LanePlace, claimant: Claimant, timeout_s: float) -> OpenedL
     """Claim a lane and read the state at the claim. Raises UnavailableError, FormatVersionError."""
     lane = place.lane
     epoch = claim(lane, claimant, timeout_s)
+    # Values first: a former owner trims after it has stored a snapshot, so `low` shows which of these are too old.
     values, low = lane.values(), lane.extent()[0]
     for snapshot in snapshots_of(values):
         # Behind the claim, or of rows that were removed: not for us.
@@ -81,6 +83,7 @@ def open_lane(place: LanePlace, claimant: Claimant, timeout_s: float) -> OpenedL
     if low > 0:
         reason = f"no readable snapshot, and records below {low} were removed by retention: state set there is lost"
         place.damage.add(Damage(kind="missing", file=lane.name, reason=reason))
+    # In a lane that has all its records no block counts before the first claim, and -1 is the offset of none.
     return _Replay(place, state, ClaimRule(None if low else -1), low).run(epoch, [], None)
 
 
@@ -109,13 +112,16 @@ class _Replay:
 
     def run(self, epoch: int, segments: list[LaneSegment], begin: int | None) -> OpenedLane:
         """Take in everything up to the claim. `begin` None: the first row that is found."""
+        # Rows that the segments of the snapshot describe already.
         self._known = segments[-1].last if segments else -1
+        # Not beyond the claim: what former owners appended behind it is void.
         for record in self._place.lane.read(self._start, epoch):
             _check_format(record, self._place.lane.name)
             block = self._rule.maybe_block(record)
             if block is not None:
                 self._take_in(block, epoch)
         following = self._following or 0
+        # A segment of our own, even if it is empty: those of former owners do not grow any more, and have their keys.
         written = self._segment or self._new_segment(epoch, epoch + 1, following)
         first = written.first if begin is None else begin
         return OpenedLane(epoch, self._state, following, [*segments, written], first, self._rule.void, self._bytes)
@@ -136,6 +142,7 @@ class _Replay:
             place.damage.add(missing(place.lane.name, block.offset, len(block.data), expected, None, reason))
             return
         prefix, spans = stored.prefix, [(topic, first, count) for topic, first, count in stored.meta.spans]
+        # Above 0 behind a damaged block: no offset that its rows may have had is given again.
         state.skip(max(0, prefix.first - expected))
         for topic, first, count in spans:
             state.reached(topic, first + count)

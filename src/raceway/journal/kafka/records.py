@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+# Written with each claim. A release that finds a higher one refuses the lane: it could take a valid block for void.
 VERSION = 1
 _NUMBER, _PART = struct.Struct(">q"), struct.Struct(">II")
 
@@ -97,6 +98,7 @@ def block_records(
     """Yield headers and value of each part of a block."""
     data = b"".join(buffers)
     parts = max(1, -(-len(data) // record_bytes))
+    # Every part has all headers: a record is judged by itself, without the one before it.
     common = {"e": _NUMBER.pack(epoch), "n": _NUMBER.pack(number), "q": _NUMBER.pack(first)}
     for part in range(parts):
         yield {**common, "p": _PART.pack(part, parts)}, data[part * record_bytes : (part + 1) * record_bytes]
@@ -123,13 +125,19 @@ class ClaimRule:
 
     def maybe_block(self, record: Record) -> ValidBlock | None:
         """Take the next record; return the block that it completes, if it counts."""
+        # A block that a claim cuts does not count, even if its rest arrives: the claim lies in the gap before that
+        # rest, so its owner found it there and acknowledged nothing.
         if is_claim(record):
             self._drop()
             self.epoch, self.number = record.offset, 0
             return None
         part = maybe_part(record)
+        # Retention has removed the claim in force here. The first block that begins behind it tells the epoch; a block
+        # whose first part was removed cannot be completed any more.
         if part is not None and self.epoch is None and part.part == 0:
             self.epoch, self.number = part.epoch, part.number
+        # A block of a former owner, one behind a block that is missing, a part behind a missing part, or a record of
+        # another program: counted, so that operators see that somebody else writes here.
         if part is None or (part.epoch, part.number) != (self.epoch, self.number) or part.part != len(self._begun):
             self.void += 1
             return None
@@ -137,6 +145,7 @@ class ClaimRule:
         if part.part + 1 < part.parts:
             return None
         records, self._begun = [record for record, _ in self._begun], []
+        # Blocks follow each other by number, not by offset: void records may lie between two of them.
         self.number += 1
         data = records[0].value if len(records) == 1 else b"".join(each.value for each in records)
         return ValidBlock(records[0].offset, record.offset + 1, part.epoch, part.number, part.first, data)

@@ -62,6 +62,7 @@ class LaneSegment(BlockSegment):
 
     def __init__(self, place: LanePlace, entry: SegmentEntry, packed: bytes | None = None) -> None:
         self._place, self.entry, self._packed = place, entry, packed
+        # Filled by `_load_index` if the segment is packed.
         self._offsets, self._end = array("Q"), entry.offset
         path = segment_path(place.folder, entry.first)
         index = Index(entry.first) if packed is None else None
@@ -91,6 +92,7 @@ class LaneSegment(BlockSegment):
 
     def accept(self, frame: Frame, offset: int, end: int) -> None:
         """Add a committed block, which lies in the lane from `offset` until `end`."""
+        # First of all: a reader that finds the block in the index finds it in the cache, too.
         self._place.cache.keep(self.name, self.index.covered, frame.head + frame.body)
         # Before the index: readers go by its length.
         self._offsets.append(offset)
@@ -101,6 +103,7 @@ class LaneSegment(BlockSegment):
         """Return the value of the segment's key, as it is now."""
         if self._packed is not None:
             return self._packed
+        # Quick rather than small: this runs in the writer's thread, and blocks wait meanwhile.
         return zlib.compress(
             msgspec.msgpack.encode(_PackedSegment(self.index.encode(), self._offsets.tobytes(), self._end)), level=1
         )
@@ -112,12 +115,15 @@ class LaneSegment(BlockSegment):
         self._packed, self.is_growing = packed, False
 
     def _note_facts(self) -> None:
+        # Kept apart from the index: retention and health ask all segments, and unpacking each would take long.
         index = self.index
         self._facts = index.covered, index.last, index.rows
         self._times = index.first_time_us, index.last_time_us
 
     def fetch(self, chunk: int) -> None:
         """Bring a block, and some behind it, into the cache. Raises UnavailableError, JournalError."""
+        # The index first: loading it sets the other two. Of a growing segment they may be a block ahead of it, which
+        # does no harm: only wanted offsets are taken.
         index = self.index
         offsets, end = self._offsets, self._end
         last = chunk
@@ -127,6 +133,7 @@ class LaneSegment(BlockSegment):
         wanted = {offsets[each]: index.positions[each] for each in range(chunk, last + 1)}
         for offset, data in _blocks(self._place.lane, offsets[chunk], stop, set(wanted)):
             self._place.cache.keep(self.name, wanted.pop(offset), data)
+        # The blocks behind it are read ahead: they may be missing.
         if offsets[chunk] in wanted:
             raise JournalError(
                 f"the lane {self._place.lane.name} does not have the block at offset {offsets[chunk]} any more"
@@ -151,16 +158,19 @@ class LaneSegment(BlockSegment):
         return index
 
     def _forget(self) -> None:
+        # The index of a growing segment is in memory alone: there is nothing to load it from.
         if not self.is_growing:
             super()._forget()
 
     def read_cached(self, size: int, position: int) -> bytes:
         """Return bytes of one block. Raises AwayError on the owner thread if it is not in the cache."""
         index = self.index
+        # The block with this byte; reads never span two, because a block is read by its own position and size.
         chunk = bisect_right(index.positions, position, 0, len(index)) - 1
         block, place = index.positions[chunk], self._place
         found = place.cache.maybe_read(self.name, block, position - block, size)
         if found is None:
+            # The owner thread serves all connections. Who asked there is answered after `bring_back` in another thread.
             if threading.get_ident() == place.owner:
                 raise AwayError(f"{self.name}{_AT}{chunk}")
             self.fetch(chunk)
@@ -195,6 +205,7 @@ def chunk_of(away: str) -> tuple[str, int]:
 
 def _blocks(lane: Lane, start: int, stop: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
     """Yield offset and bytes of the blocks that begin at these offsets, which are valid."""
+    # Without `ClaimRule`, which needs the claim before them: that they are valid was found when they were indexed.
     begun: list[bytes] = []
     at, block = -1, (-1, -1)
     for record in lane.read(start, stop):

@@ -71,6 +71,7 @@ class LaneOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_snapshot(snapshot: LaneSnapshot) -> bytes:
+    # The CRC of Kafka covers a record; this covers all parts together, and repairs a flipped bit.
     return checksum.protect(msgspec.msgpack.encode(snapshot))
 
 
@@ -89,12 +90,14 @@ def snapshots_of(values: Mapping[str, bytes]) -> list[LaneSnapshot]:
     for key, value in values.items():
         if key.startswith(SNAPSHOT) and len(value) >= _PART.size:
             number, part, parts = _PART.unpack_from(value)
+            # By number, too: a slot that is being replaced has parts of two snapshots, which must not be joined.
             pieces[key.split("/")[1], number, parts][part] = value[_PART.size :]
     found = [
         snapshot
         for (_, _, parts), known in pieces.items()
         if len(known) == parts and (snapshot := _maybe_snapshot(b"".join(known[part] for part in range(parts))))
     ]
+    # Offsets rise across epochs: the newest state is first, whoever wrote it.
     return sorted(found, key=lambda snapshot: snapshot.offset, reverse=True)
 
 
@@ -114,6 +117,7 @@ def maybe_owner(values: Mapping[str, bytes]) -> LaneOwner | None:
         if key.startswith(OWNER):
             try:
                 owners.append(msgspec.json.decode(value, type=LaneOwner))
+            # Only told to people and to standbys: who owns the lane is decided by its claims.
             except msgspec.DecodeError:
                 continue
     return max(owners, key=lambda owner: owner.epoch, default=None)

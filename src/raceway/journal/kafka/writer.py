@@ -101,7 +101,10 @@ class LaneWriter:
         self.generation = 0
         self._failed_generation = -1
         self._segments, self._begin = opened.segments, opened.begin
+        # The last offset looked at for claims; the numbers of the next block to be sent and of the next to be
+        # committed.
         self._seen, self._sent, self._settled = opened.epoch, 0, 0
+        # Counts failures: answers that name an earlier one are about blocks that were failed already.
         self._term = 0
         self._flights: deque[_Flight] = deque()
         self._poison: RacewayError | None = None
@@ -113,6 +116,7 @@ class LaneWriter:
 
     def start(self) -> None:
         """Start the threads, and tell who owns the lane."""
+        # Before the thread runs: the first read must find every segment.
         self._show()
         self._keeper.start()
         self._keeper.tell_owner(self.epoch, self._claimant)
@@ -139,6 +143,7 @@ class LaneWriter:
         """Do all queued work and end the threads; `gives_up`: tell that the lane has no owner now. Blocks."""
         self._jobs.put(None)
         self._thread.join()
+        # Behind the last snapshot, which the thread has queued by now: whoever hears that there is no owner finds it.
         if gives_up and not self._is_lost and not self._is_away:
             self._keeper.tell_owner(self.epoch, Claimant(node=""))
         self._keeper.stop()
@@ -200,8 +205,10 @@ class LaneWriter:
             return
         if error is not None:
             raise error
+        # Everything here relies on this order: a block must not be acknowledged before the one it follows.
         if flight is not self._flights[0]:
             raise UnavailableError(f"Kafka's client reports blocks of {self._lane.name} in another order than they had")
+        # Directly behind our last record there is no room for a claim: in the usual case nothing has to be read.
         if offset is None or offset != self._seen + 1:
             offset = self._look(Part(self.epoch, flight.number, flight.frame.first, part, flight.parts), offset)
         self._seen = offset
@@ -237,6 +244,7 @@ class LaneWriter:
             self.trouble = f"Kafka does not answer: {error}"
             return
         self.trouble = ""
+        # Looked at, and void: the gap before the next block begins behind these.
         self._seen = max(self._seen, end - 1)
         self._tell_if_due()
 
@@ -244,6 +252,7 @@ class LaneWriter:
         """Make a block visible to readers and report it, then do what is due."""
         self._flights.popleft()
         frame = flight.frame
+        # Before `committed` is raised: readers go by that, and must find the rows.
         self._segments[-1].accept(frame, flight.offset, self._seen + 1)
         self._settled = flight.number + 1
         self.blocks += 1
@@ -296,12 +305,14 @@ class LaneWriter:
 
     def _return(self) -> None:
         """Try to write again. Raises UnavailableError, _ClaimedError."""
+        # Nothing of this writer changes before the claim is in the lane: an attempt that fails is repeated from here.
         lane, rule = self._lane, ClaimRule(self.epoch, self._settled)
         lane.begin_anew()
         end = lane.extent()[1]
         # Before the claim, so that it takes the lane from nobody who owns it by now.
         self._check_doubtful(rule, self._seen + 1, end)
         epoch = claim(lane, self._claimant, self._cluster.commit_timeout_s)
+        # Again, for what arrived meanwhile. Behind the claim nothing of the former epoch counts.
         self._check_doubtful(rule, end, epoch)
         self.epoch = self._seen = epoch
         self._sent = self._settled = 0
@@ -313,6 +324,7 @@ class LaneWriter:
     def _check_doubtful(self, rule: ClaimRule, start: int, stop: int) -> None:
         """Look for claims of others, and for blocks of ours that were reported as failed. Raises _ClaimedError."""
         for record in self._lane.read(start, stop):
+            # Claims of our own are of attempts to return whose answer did not arrive.
             if is_claim(record) and claimant_of(record).incarnation != self._claimant.incarnation:
                 raise _ClaimedError(record)
             if rule.maybe_block(record) is not None:
@@ -338,6 +350,7 @@ class LaneWriter:
         begun = LaneSegment(self._place, segment_entry(self.epoch, self._seen + 1, first))
         self._segments = [*self._segments, begun]
         self._show()
+        # A snapshot is due at once: until it is stored a new owner reads the finished segment block by block.
         self._unkept += self._cluster.snapshot_bytes
 
     def _tell_if_due(self) -> None:
@@ -349,8 +362,10 @@ class LaneWriter:
 
     def _snapshot(self, sequence: int, state: bytes) -> None:
         """Hand a snapshot to its thread."""
+        # State, offset and number must be of one moment, or a new owner would apply blocks twice, or leave some out.
         if self._is_lost or self._is_away or sequence != self.committed:
             return
+        # An empty segment describes nothing yet; a new owner begins one of its own.
         listed = [segment for segment in self._segments if len(segment.index) or not segment.is_growing]
         snapshot = LaneSnapshot(
             VERSION, self._seen + 1, self.epoch, self._settled, self._begin,
@@ -364,6 +379,7 @@ class LaneWriter:
             return
         gone = [segment for segment in self._segments[:-1] if segment.first in firsts]
         self._segments = [segment for segment in self._segments if segment not in gone]
+        # Kept in snapshots: so a new owner knows that earlier rows were removed, not lost.
         self._begin = self._segments[0].first
         self._show()
         for segment in gone:
