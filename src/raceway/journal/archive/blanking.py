@@ -33,6 +33,7 @@ _WORK = "blanking"
 def blank_archive(data: Path, store: Store, positions: Positions, row_group_rows: int) -> int:
     """Blank these rows, rising positions, in the archive of a folder that is locked by the caller and was blanked
     itself; return how many segments were put there anew. Raises ArchiveError."""
+    # Before anything is changed: an archive that another bus has taken over is not ours to change.
     check_owner(data, store)
     ledger, files, put = Ledger(data), ArchiveFiles(store), 0
     work = ledger.folder / _WORK
@@ -52,7 +53,9 @@ def blank_archive(data: Path, store: Store, positions: Positions, row_group_rows
             source.check_bytes()
             blank_sealed(source, local, chosen, row_group_rows)
         put += _replaced(store, local)
+        # The index changes with the rows, and a segment whose index differs here would be copied again.
         ledger.note(path.stem, local.with_suffix(".idx").read_bytes())
+        # The fetched rows had their content: nothing of it may stay on this disk.
         shutil.rmtree(work, ignore_errors=True)
     return put
 

@@ -128,6 +128,7 @@ class Archiver:
         """Do everything that is to be done now; remember what failed."""
         try:
             self._look()
+            # The lease before any object: a bus that was replaced must not write over what its successor has put there.
             self._hold_lease()
             self._copy_segments()
             self._copy_snapshot()
@@ -176,12 +177,14 @@ class Archiver:
         if found is not None:
             check_lease(self.store, found, self._source, self._epoch)
         if self._epoch != (epoch := found.epoch if found else max(1, self._epoch)):
+            # Here before there: after a crash in between, the lease is written under the epoch noted in the folder.
             write_location(self._folder, self.store, epoch, self._files)
             self._epoch = epoch
         if found is None:
             identity = self._folder / IDENTITY
             self.store.put(IDENTITY, file_pieces(identity))
         if found is None or not found.covers(committed):
+            # Never lowered: whoever restores begins there, and positions below it may have been given out.
             reserved = max(committed + 1 + RESERVED, found.reserved if found else 0)
             found = Lease(
                 source=self._source, epoch=self._epoch, reserved=reserved, committed=committed, time_us=self._clock()
@@ -218,6 +221,7 @@ class Archiver:
         SealedSegment(path, self._damage, self._files, may_write=True).check_bytes()
         for file in files_of(path):
             self._copy(file, sizes.get(file.name))
+        # Last, because it is the proof: from now on retention may remove the rows here.
         self.ledger.note(path.stem, path.with_suffix(".idx").read_bytes())
 
     def _copy(self, file: Path, size: int | None) -> None:
@@ -233,6 +237,7 @@ class Archiver:
         sizes = self.store.sizes()
         self._copy(newest[0], sizes.get(newest[0].name))
         others = sorted(name for name in sizes if name.startswith(SNAPSHOT) and name != newest[0].name)
+        # After the new one was proven: at any moment the archive has one that can be read.
         for name in others[: 1 - _KEPT_SNAPSHOTS]:
             self.store.remove(name)
         self._snapshot = newest[0].name
@@ -251,6 +256,7 @@ class Archiver:
                 f"this journal is archived in {location.url}: copy all of it to {self.store.url}, then remove "
                 f"{self.ledger.folder / 'location'}",
             )
+        # Epochs belong to an archive, not to the folder: a new place has its own, which its lease tells.
         return location.epoch if location.url == self.store.url else 0
 
 

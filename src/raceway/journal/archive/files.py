@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Pieces in memory, in bytes.
+# Sixteen of them: the row groups that a handful of readers are at.
 _KEPT_BYTES = 64 * MIB
 
 
@@ -46,6 +47,7 @@ class ArchiveFiles(Files):
         try:
             return super().open_to_read(path)
         except (FileNotFoundError, NotADirectoryError):
+            # Before the network is asked: this thread serves all connections.
             if self._owner == threading.get_ident():
                 raise AwayError(path.stem) from None
         try:
@@ -70,6 +72,7 @@ class ArchiveFiles(Files):
     def read(self, descriptor: int, size: int, position: int) -> bytes:
         if descriptor >= 0:
             return super().read(descriptor, size, position)
+        # Up to the end of a piece, perhaps fewer bytes than wanted: `read_all` asks for the rest.
         number, within = divmod(position, PIECE)
         return self._piece(descriptor, number)[within : within + size]
 

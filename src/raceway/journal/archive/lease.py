@@ -32,6 +32,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers(self, committed: int) -> bool:
         """Return whether more than half of the reservation is left."""
+        # Renewed early: whenever the archive becomes unreachable, about half of the reservation is left.
         return self.reserved - committed > RESERVED // 2
 
 
@@ -46,6 +47,7 @@ def maybe_lease(store: Store) -> Lease | None:
             return msgspec.json.decode(found[0], type=Lease)
     except msgspec.DecodeError:
         pass
+    # Not taken for missing: only a person can tell whether another bus has taken the archive over.
     raise ArchiveError(store.url, f"the object {NAME} is damaged beyond repair: remove it, and the bus writes another")
 
 
@@ -66,5 +68,6 @@ def write_lease(store: Store, lease: Lease) -> None:
     """Write the lease and read it back."""
     content = protect(msgspec.json.encode(lease))
     store.put(NAME, iter([content]))
+    # As every object is: after a loss of the disk this one alone tells which positions are free.
     if store.maybe_get(NAME) != content:
         raise ArchiveError(store.url, f"the object {NAME} reads back differently from what was written")

@@ -96,6 +96,7 @@ class Ledger:
 
         Raises ArchiveError.
         """
+        # In turn: two readers of one segment would fetch it twice, and each would make room for it.
         with self._turns:
             rows = self.folder / (name + _ROWS)
             if not rows.exists():
@@ -115,6 +116,7 @@ class Ledger:
                 return
             total -= path.stat().st_size
             # Whoever reads it now goes on: an open file outlives its name.
+            # Rows first, as by retention: checksums without rows do no harm, and are replaced with the next copy.
             for gone in (path, path.with_suffix(_SUMS)):
                 self._files.remove(gone)
 
@@ -130,6 +132,8 @@ def fetch(store: Store, name: str, target: Path) -> int:
                 size += len(piece)
             file.flush()
             os.fdatasync(file.fileno())
+        # After the sync, so that no name leads to half a file. The folder is not synced: a copy that a power failure
+        # takes is fetched again, and `restore` syncs it at the end.
         staged.rename(target)
     except OSError as error:
         raise ArchiveError(store.url, f"{target} cannot be written: {error.strerror or error}") from None

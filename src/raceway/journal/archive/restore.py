@@ -132,6 +132,7 @@ class _Restoring:
             self._check_empty()
             # Reserved, not committed: the lost bus may have given out every position up to there.
             decided = _Decided(self._store.url, lease.epoch + 1, max(lease.reserved, above + 1))
+            # Noted before the lease is raised: a repeated attempt must not reserve, and so skip, more positions.
             write_file(self._files, self._folder / RESTORING, msgspec.json.encode(decided))
         else:
             decided = self._begun(content)
@@ -167,6 +168,7 @@ class _Restoring:
             raise JournalError(f"{self._folder} is not empty (it has {found[0]}): restore to a new folder")
 
     def _check_space(self, needed: int) -> None:
+        # Rows alone: their checksums and indexes are about a thousandth of them.
         free, _ = self._files.space(self._folder)
         if needed > free:
             raise DiskFullError(
@@ -236,6 +238,7 @@ class _Restoring:
     def _finish(self, decided: _Decided, next_position: int, here: list[str]) -> None:
         """Write the positions and where the archive is; from now on the folder is a journal."""
         write_location(self._folder, self._store, decided.epoch, self._files)
+        # With --lazy there may be no rows here: then none below the next position ought to be.
         write_trimmed(self._files, self._folder, first_of(Path(here[0])) if here else next_position)
         # The mark is ahead of the rows: what lies between is told as lost, and never given out again.
         mark = Mark(self._files, self._folder)

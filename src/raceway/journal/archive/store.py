@@ -80,6 +80,7 @@ class Store:
         from pyarrow.fs import FileSelector, FileType
 
         with self._failures("its objects cannot be listed"):
+            # A place that nobody has written to yet is empty, not missing.
             found = self._place[0].get_file_info(FileSelector(self._place[1], allow_not_found=True))
         return {each.base_name: each.size for each in found if each.type == FileType.File}
 
@@ -195,6 +196,7 @@ class Store:
 
 def digest(pieces: Iterator[bytes]) -> bytes:
     """Return the digest of all pieces."""
+    # Against faults of network and disk, not against an attacker: 16 bytes are plenty.
     found = blake2b(digest_size=16)
     for piece in pieces:
         found.update(piece)
@@ -213,6 +215,7 @@ def file_pieces(path: Path, may_go_on: Callable[[], bool] = lambda: True) -> Ite
 def put_proven(store: Store, file: Path, may_go_on: Callable[[], bool] = lambda: True) -> None:
     """Copy a local file to the object of its name, and read it back. Raises ArchiveError if that differs."""
     store.put(file.name, file_pieces(file, may_go_on))
+    # The content itself is read: what a store tells of an upload (an ETag of several parts) is no digest of it.
     if store.digest(file.name) != digest(file_pieces(file, may_go_on)):
         raise ArchiveError(store.url, f"{file.name} reads back differently from what was written")
 
@@ -220,6 +223,7 @@ def put_proven(store: Store, file: Path, may_go_on: Callable[[], bool] = lambda:
 def storage_of(facts: Mapping[str, Any], settings: config.StorageSettings | None) -> config.StorageSettings:
     """Return settings, completed by what the bus wrote down about its archive."""
     told = settings or config.StorageSettings()
+    # Keys come from settings alone: what the bus wrote down has none.
     return config.StorageSettings(
         endpoint=told.endpoint or facts.get("endpoint", ""), region=told.region or facts.get("region", ""),
         access_key=told.access_key, secret_key=told.secret_key, session_token=told.session_token,
@@ -234,6 +238,7 @@ def _make_durable(staged: Path, final: Path) -> None:
         files.sync(descriptor)
     finally:
         files.close(descriptor)
+    # Data, name, folder: a name that is durable before its data would show an empty object after a power failure.
     files.rename(staged, final)
     files.sync_folder(final.parent)
 
