@@ -175,6 +175,7 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
             self._archiver.stop()
         self._refuse("closed", "the journal is closed")
         self._catalogue.close()
+        # Last: whoever takes the lock next recovers the folder, and must be alone with it.
         self._lock.release()
 
     # ---- between owner and writer -----------------------------------------------------------------------------------

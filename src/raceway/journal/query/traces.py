@@ -25,6 +25,7 @@ from raceway.model.traces import Trace, trace_of
 WINDOW = 32_768
 # Limit of rows of one trace; more are a stream rather than a conversation.
 MAX_ROWS = 10_000
+# More bytes than there are: the window limits the rows, and their ids are short.
 UNBOUNDED = 1 << 62
 _IDS = ("message_id", "forwarded_id", "correlation_id")
 _SEARCHED = ("sequence", "kind", *_IDS)

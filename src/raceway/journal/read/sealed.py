@@ -71,6 +71,7 @@ class SealedSegment(StoredSegment):
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
         self._kept_rows: tuple[tuple[int, str, tuple[str, ...] | None], pa.Table] | None = None
+        # Remembered: otherwise each read would measure the whole file again.
         self._is_unusable = False
 
     # A sealed segment does not change: these are computed once, and stay known after retention has removed the file.
@@ -80,6 +81,7 @@ class SealedSegment(StoredSegment):
         """Sequence of the last row that was ever in this segment, even if it was lost before sealing."""
         parts = self._maybe_parts()
         if parts is None:
+            # Known without the rows: so the loss can be reported with its positions.
             index = self._maybe_saved_index()
             return self.first - 1 if index is None else index.last
         return max([parts.index.last, *(last for _, last in parquet.missing_of(parts.metadata))])
@@ -221,6 +223,7 @@ class SealedSegment(StoredSegment):
         marker = maybe_find_marker(self._files, [path]) if path.exists() else None
         if marker is None:
             return None
+        # Each once: `_maybe_topic_rows` adds columns that the caller may have asked for, too.
         names = None if columns is None else list(dict.fromkeys(columns))
         blocks = BlockSegment(path, marker, files=self._files)
         return pa.Table.from_batches(list(blocks.read(first, last + 1, names)), chosen_schema(names))

@@ -43,6 +43,7 @@ class StoredSegment(ABC):
     _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init_subclass__(cls) -> None:
+        # A bound for each kind: readers of sealed files do not push out the indexes of blocks.
         cls._lately_read = OrderedDict()
 
     def __init__(self, path: Path, damage: DamageLog | None, files: Files | None, may_write: bool) -> None:
@@ -149,6 +150,7 @@ class BlockSegment(StoredSegment):
         """Yield rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
         index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
+            # Read once: another thread may replace it between the comparison and the use.
             recent = self._recent
             if recent is not None and recent.prefix.first == index.first_of(chunk):
                 block: StoredBlock | None = recent

@@ -86,6 +86,7 @@ def blank_sealed(
             first=source.first,
             last=last,
             sparse=sparse,
+            # Read from the source once more, not kept: a segment may be larger than memory.
             check=lambda staged: compare_rows(
                 _blanked(source.read(source.first, last + 1), chosen), SealedSegment(staged)
             ),
@@ -102,6 +103,7 @@ def _closed(folder: Path, files: Files) -> Iterator[tuple[Path, int]]:
     # Blocks after the mark may have been acknowledged before a power failure: they count as they do at a start.
     end = max([reader.committed(), *(segment.last for segment in reader.segments()[-1:])])
     reader.close()
+    # Where the next one begins, also if the last rows are lost: the gap is then recorded in the sealed file.
     ends = [*(first_of(path) - 1 for path in paths[1:]), end]
     yield from zip(paths, ends, strict=True)
 
@@ -109,12 +111,15 @@ def _closed(folder: Path, files: Files) -> Iterator[tuple[Path, int]]:
 def _blank_segment(path: Path, last: int, chosen: Positions, row_group_rows: int, files: Files) -> int:
     sealed, blocks = path.with_suffix(PARQUET), path.with_suffix(BLOCKS)
     source: Segment = SealedSegment(sealed, files=files)
+    # The choice of readers: a Parquet file beyond repair does not hide its blocks.
     if not sealed.exists() or (blocks.exists() and not SealedSegment(sealed, files=files).is_usable()):
         marker = maybe_marker(files, path.parent)
         assert marker is not None, "a folder with blocks has a marker"
         source = BlockSegment(blocks, marker, files=files)
     rows = blank_sealed(source, sealed, chosen, row_group_rows, last=last, files=files)
     if blocks.exists():
+        # The sealed file is durable by now. A crash before this line leaves blocks with the content: repeating the
+        # command finds nothing to blank, and removes them.
         files.remove(blocks)
         files.sync_folder(path.parent)
     return rows
@@ -124,6 +129,7 @@ def _count_full(source: Segment, chosen: Positions) -> int:
     """Return how many of these rows still have their content."""
     if not len(chosen):
         return 0
+    # Not the payloads: most repetitions have nothing to do.
     found = source.read(int(chosen[0]), int(chosen[-1]) + 1, ["sequence", "kind", "error"])
     return sum(pc.sum(_to_blank(batch, chosen)).as_py() or 0 for batch in found)
 

@@ -112,6 +112,7 @@ class Sealer:
         self._child = self._machine.spawn(command)
         assert self._child.stdin is not None
         try:
+            # By a pipe, because a list of topics may be longer than a command line.
             self._child.stdin.write(msgspec.json.encode(list(topics)))
             self._child.stdin.close()
         except BrokenPipeError:
