@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,9 @@ def attributes(**told: str) -> bytes:
     return encode_attributes({name.replace("_", "-"): value for name, value in told.items()}) or b""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def fill(folder: Path) -> None:
     """What two persons did: orders, a dead letter, a refused one, a repeat, requests with answers; then an hour."""
-    rig = Rig(tmp_path / "data", segment_bytes=2000, seal=False)
+    rig = Rig(folder, segment_bytes=2000, seal=False)
     for number, person in enumerate([b"zoe", b"bob", b"zoe", b"bob"]):
         append(rig, PUBLISH, b"orders", b'{"by": "%b", "n": %d}' % (person, number), b"o%d" % number, producer=person)
     letter = attributes(x_original_topic="/default/orders", x_original_topic_offset="0")
@@ -65,14 +65,28 @@ def folder(tmp_path: Path) -> Path:
     append(rig, PUBLISH, b"orders", b'{"by": "bob", "n": 9}', b"o9", producer=b"bob")
     rig.commit()
     rig.close()
-    return tmp_path / "data"
 
 
 @pytest.fixture
-def filled(spark: SparkSession, folder: Path) -> Lake:
-    lake = Lake(spark, Folders(folder))
-    run(lake)
-    return lake
+def folder(tmp_path: Path) -> Path:
+    """A journal without tables."""
+    fill(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal with its tables, computed once; each test has a copy."""
+    folder = tmp_path_factory.mktemp("original") / "data"
+    fill(folder)
+    run(Lake(spark, Folders(folder)))
+    return folder
+
+
+@pytest.fixture
+def filled(spark: SparkSession, original: Path, tmp_path: Path) -> Lake:
+    shutil.copytree(original, tmp_path / "data")
+    return Lake(spark, Folders(tmp_path / "data"))
 
 
 def run(lake: Lake, max_records: int = 9) -> None:
@@ -215,6 +229,7 @@ def test_an_interrupted_deletion_is_completed_and_nothing_runs_before(
         ("topic =", "'topic =' cannot be evaluated: "),
         ("length(text)", "'length(text)' is not a condition: it is neither true nor false"),
         ("no_such(text)", "'no_such(text)' cannot be evaluated: "),
+        ("count(*) > 3", "'count(*) > 3' cannot be evaluated: "),
     ],
 )
 def test_what_is_no_condition_is_refused_in_one_sentence(filled: Lake, where: str, said: str) -> None:

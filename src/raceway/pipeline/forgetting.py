@@ -40,7 +40,7 @@ from raceway.model.envelope import DELETED as DELETED_ROW
 from raceway.pipeline import keeping, registry
 from raceway.pipeline.lake import DELETED, FORGOTTEN, Lake
 from raceway.pipeline.progress import now_us
-from raceway.pipeline.refreshing import refresh
+from raceway.pipeline.refreshing import refresh, tune
 from raceway.pipeline.tables import BRONZE_KEY, MESSAGES, REJECTED_MESSAGES, Derived, Inputs, file_name
 from raceway.pipeline.transforms import exchanges, traces
 from raceway.pipeline.transforms.messages import DEDUP_ATTRIBUTE, read_payloads
@@ -52,6 +52,7 @@ _ORIGINAL_TOPIC, _ORIGINAL_OFFSET = "x-original-topic", "x-original-topic-offset
 _DEFAULT_NAMESPACE = "/default/"
 _KEY = list(BRONZE_KEY)
 _ID = "raceway.deletion"
+_COUNTED = ("topic", "count_all")
 
 
 class Deleted(NamedTuple):
@@ -70,28 +71,38 @@ class TopicCount(NamedTuple):
 # ---- finding --------------------------------------------------------------------------------------------------------
 
 
-def select(lake: Lake, where: str) -> DataFrame:
+def select(lake: Lake, where: str) -> pa.Table:
     """Keys and topics of the messages that an SQL expression is true of, and of their copies.
 
     It may use the columns of `bronze.messages` and those that `silver.messages` computes from payloads. Raises
     ConfigError if it cannot be evaluated.
     """
     lake.book.follow(lake.folders.data)
+    tune(lake, _bytes(lake))
     messages = _messages(lake)
     _check(lake, messages, where)
-    readable = read_payloads(messages, lake.book.versions)
-    as_originals = read_payloads(_as_originals(messages), lake.book.versions)
-    found = readable.where(where).unionByName(as_originals.where(where)).select(*_KEY).distinct()
-    matched = messages.join(found, _KEY, "left_semi")
-    copies = [found, _dead_letters(messages, matched), _repeats(messages, matched)]
-    keys = reduce(DataFrame.unionByName, copies).distinct()
-    return messages.select(*_KEY, "topic").join(keys, _KEY, "left_semi").distinct()
+    # Messages are read once; what is looked up afterwards are the few that are found, or may be copies.
+    concerned = _concerned(read_payloads(_under_each_topic(messages), lake.book.versions), where).persist()
+    try:
+        found = concerned.where("is_found")
+        copies = [found.select(*_KEY), _dead_letters(concerned, found), _repeats(concerned, found)]
+        keys = reduce(DataFrame.unionByName, copies).distinct()
+        chosen = concerned.select(*_KEY, F.col("sent_to").alias("topic")).distinct().join(keys, _KEY, "left_semi")
+        return chosen.toArrow()
+    finally:
+        concerned.unpersist()
 
 
-def by_topic(keys: DataFrame) -> list[TopicCount]:
+def by_topic(keys: pa.Table) -> list[TopicCount]:
     """How many of the messages that were found each topic has."""
-    counted = keys.groupBy("topic").agg(F.count("*").alias("messages")).orderBy("topic")
-    return [TopicCount(*row) for row in counted.collect()]
+    counted = keys.group_by("topic").aggregate([([], "count_all")]).sort_by("topic")
+    return [TopicCount(*row) for row in zip(*(counted.column(name).to_pylist() for name in _COUNTED), strict=True)]
+
+
+def _bytes(lake: Lake) -> int:
+    """About how much is read to find messages: what is not in the tables yet is counted by the journal's files."""
+    journal = sum(path.stat().st_size for path in lake.folders.data.glob("segment-*"))
+    return journal + sum(lake.files(MESSAGES).column("size_bytes").to_pylist() if lake.paths(MESSAGES) else ())
 
 
 def _messages(lake: Lake) -> DataFrame:
@@ -133,10 +144,11 @@ def _check(lake: Lake, messages: DataFrame, where: str) -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         told = rows.select(F.expr(where)).schema.fields
+        if len(told) != 1 or not isinstance(told[0].dataType, BooleanType):
+            raise ConfigError("--where", f"{where!r} is not a condition: it is neither true nor false")
+        rows.where(where)  # what is true of all messages together (aggregates, windows) is none, either
     except AnalysisException as error:
         raise ConfigError("--where", _explained(error, where, rows.columns)) from None
-    if len(told) != 1 or not isinstance(told[0].dataType, BooleanType):
-        raise ConfigError("--where", f"{where!r} is not a condition: it is neither true nor false")
 
 
 def _explained(error: AnalysisException, where: str, columns: Sequence[str]) -> str:
@@ -158,36 +170,48 @@ def _original_topic() -> Column:
     return F.when(named.startswith(_DEFAULT_NAMESPACE), plain).otherwise(named)
 
 
-def _as_originals(messages: DataFrame) -> DataFrame:
-    """Dead letters and refused messages, under the topic that they were sent to."""
+def _under_each_topic(messages: DataFrame) -> DataFrame:
+    """Messages, and dead letters and refused ones also under the topic that they were sent to at first."""
     refused = F.when(F.col("topic") == REJECTED_TOPIC, _attribute("topic"))
-    topic = F.coalesce(_original_topic(), refused)
-    return messages.where(topic.isNotNull()).withColumn("topic", topic)
+    told = {"sent_to": F.col("topic"), "original_topic": _original_topic()}
+    topics = F.array_compact(F.array("topic", F.coalesce("original_topic", refused)))
+    return messages.withColumns(told).withColumn("topic", F.explode_outer(topics))
+
+
+def _concerned(messages: DataFrame, where: str) -> DataFrame:
+    """The messages that are found and those that may be copies, with what tells so."""
+    told = {
+        "is_found": F.coalesce(F.expr(where), F.lit(False)),
+        "original_offset": _attribute(_ORIGINAL_OFFSET).try_cast("bigint"),
+        "sender": F.coalesce("producer", F.lit("")),
+        "dedup_id": _attribute(DEDUP_ATTRIBUTE),
+    }
+    rows = messages.select(
+        *_KEY, "sent_to", "offset", "original_topic", *(each.alias(name) for name, each in told.items())
+    )
+    return rows.where("is_found OR original_topic IS NOT NULL OR dedup_id <> ''")
 
 
 def _dead_letters(messages: DataFrame, originals: DataFrame) -> DataFrame:
     """Dead letters that are copies of these messages."""
-    named = originals.select("source", "topic", "offset").where("offset IS NOT NULL").distinct()
-    letters = messages.select(
-        *_KEY, _original_topic().alias("topic"), _attribute(_ORIGINAL_OFFSET).try_cast("bigint").alias("offset")
+    named = originals.select(
+        "source", F.col("sent_to").alias("original_topic"), F.col("offset").alias("original_offset")
     )
-    return letters.join(named, ["source", "topic", "offset"], "left_semi").select(*_KEY)
+    return messages.join(named.dropna(), ["source", "original_topic", "original_offset"], "left_semi").select(*_KEY)
 
 
 def _repeats(messages: DataFrame, originals: DataFrame) -> DataFrame:
     """Messages that their sender marked as the same."""
-    told = {"dedup_id": _attribute(DEDUP_ATTRIBUTE), "sender": F.coalesce("producer", F.lit(""))}
-    same = ["source", "topic", "sender", "dedup_id"]
-    named = originals.withColumns(told).where("dedup_id <> ''").select(*same).distinct()
-    return messages.withColumns(told).join(named, same, "left_semi").select(*_KEY)
+    same = ["source", "sent_to", "sender", "dedup_id"]
+    return messages.join(originals.where("dedup_id <> ''").select(*same), same, "left_semi").select(*_KEY)
 
 
 # ---- deleting -------------------------------------------------------------------------------------------------------
 
 
-def collected(keys: DataFrame) -> pa.Table:
-    """The keys of messages that `select` found, in order."""
-    return keys.select(*_KEY).distinct().orderBy(*_KEY).toArrow()
+def collected(keys: pa.Table) -> pa.Table:
+    """The keys of messages that `select` found, each once and in order."""
+    return keys.group_by(_KEY).aggregate([]).sort_by([(name, "ascending") for name in _KEY])
 
 
 def begin(lake: Lake, keys: pa.Table) -> None:

@@ -97,7 +97,7 @@ def refresh(
     lake.follow_schemas()
     if CLEAN_MESSAGES in {table.name for table in tables}:
         tables = [*tables, *lake.typed]
-    _tune(lake, tables)
+    tune(lake, _new_bytes(lake, tables))
     horizons = lake.horizons()
     updated = set()
 
@@ -124,18 +124,22 @@ def waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
         waiting = [table for table in waiting if table not in wave]
 
 
-def _tune(lake: Lake, tables: Sequence[Derived]) -> None:
-    """Choose the number of tasks by what is new in bronze: one for a small batch, otherwise all cores and more."""
-    new = {path for table in tables if MESSAGES in table.inputs for path in _waiting(lake, table)}
-    files = lake.files(MESSAGES)
-    chosen = files.filter(pc.is_in(files.column("path"), pa.array(new, pa.string())))
-    size = (pc.sum(chosen.column("size_bytes")).as_py() or 0) if chosen.num_rows else 0
+def tune(lake: Lake, size: int) -> None:
+    """Choose the number of tasks by the bytes to be read: one for a small batch, otherwise all cores and more."""
     is_small = size < _SMALL_BYTES
     tasks = 1 if is_small else max(lake.spark.sparkContext.defaultParallelism, math.ceil(size / _TASK_BYTES))
     lake.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
     # Generating code and planning again while a query runs pay off for much data only.
     for name in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
         lake.spark.conf.set(name, str(not is_small).lower())
+
+
+def _new_bytes(lake: Lake, tables: Sequence[Derived]) -> int:
+    """Bytes of the files of bronze that are new for one of these tables."""
+    new = {path for table in tables if MESSAGES in table.inputs for path in _waiting(lake, table)}
+    files = lake.files(MESSAGES)
+    chosen = files.filter(pc.is_in(files.column("path"), pa.array(new, pa.string())))
+    return (pc.sum(chosen.column("size_bytes")).as_py() or 0) if chosen.num_rows else 0
 
 
 def _waiting(lake: Lake, table: Derived) -> list[str]:
