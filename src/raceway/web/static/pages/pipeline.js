@@ -13,6 +13,11 @@ const HOLDS = {
   "gold.topic_stats": "topics by the minute", "gold.service_graph": "requests between services, by the hour", "gold.schema_usage": "use of schema versions, by the hour",
 };
 
+/** @param {string} table */
+function holds(table) {
+  return HOLDS[table] ?? (table.startsWith("topics.") ? "payloads of a topic with a schema, a column for each member" : "");
+}
+
 /** @param {import("../app.js").View} view */
 export async function show(view) {
   await (view.argument ? one(view) : progress(view));
@@ -23,7 +28,7 @@ async function progress(view) {
   const about = h("div", {});
   const tables = new Table([
     { title: "Table", cell: (row) => h("a", { href: link("pipeline", row.name) }, row.name), fixed: true },
-    { title: "Holds", cell: (row) => h("span", { class: "soft" }, HOLDS[row.name] ?? ""), fixed: true, class: "wide" },
+    { title: "Holds", cell: (row) => h("span", { class: "soft" }, holds(row.name)), fixed: true, class: "wide" },
     { title: "Rows", number: true, cell: (row) => (row.rows === null ? "" : count(row.rows)) },
     { title: "Parts", number: true, cell: (row) => count(row.parts) },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
@@ -72,7 +77,7 @@ async function one(view) {
   const columns = found.columns.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {});
   if (!missing) {
     const card = new SqlCard(view, view.query.sql ?? `SELECT * FROM ${view.argument}`, (sql) => view.remember({ sql }));
-    replace(view.root, heading(found.name, HOLDS[found.name] ?? "", all), card.element, columns);
+    replace(view.root, heading(found.name, holds(found.name), all), card.element, columns);
     await card.run();
     return;
   }
