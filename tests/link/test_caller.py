@@ -93,6 +93,29 @@ def test_a_commit_that_was_not_told_is_unknown() -> None:
     linked.settle()
 
 
+def test_the_commit_of_everything_before_is_told() -> None:
+    linked = Linked(linger_ms=1000).join()
+    peer, told = linked.peer(), list[Any]()
+    linked.caller.perform(peer, Publish(batch_of(b"publish", Message(b"orders"))))
+    linked.caller.after_commit(told.append)
+    linked.settle()
+    linked.loop.advance(2)
+    linked.settle()
+    assert told == [None]
+    assert linked.bench.journal.committed == 0
+    linked.bench.journal.fail_next_commit()
+    linked.caller.perform(peer, Publish(batch_of(b"publish", Message(b"orders"))))
+    linked.caller.after_commit(lambda error: told.append(str(error)))
+    linked.settle()
+    linked.loop.advance(2)
+    linked.settle()
+    assert told[1:] == ["no space left"]
+    linked.caller.after_commit(lambda error: told.append(str(error).endswith(UNKNOWN)))
+    linked.lose()
+    linked.caller.after_commit(lambda error: told.append(str(error).endswith("nothing was done")))
+    assert told[2:] == [True, True]
+
+
 def test_open_requests_fail_and_are_not_sent_again() -> None:
     linked = Linked().join()
     asker, responder = linked.peer(), linked.peer()

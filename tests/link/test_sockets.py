@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import stat
 import subprocess
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from raceway.broker.peers import Peer
 from raceway.errors import UnavailableError
@@ -24,27 +20,7 @@ from raceway.model.intents.peers import Heartbeat, Subscribe
 from raceway.model.intents.reading import ReadTopic
 from raceway.net.turn import Turn
 from tests.rigs.doubles import Message, RecordingPeer, batch_of
-from tests.rigs.link_process import SOCKET, start
-
-DEADLINE_S = 60.0
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a short name: that of a socket has at most 107 bytes."""
-    made = Path(tempfile.mkdtemp(prefix="rw"))
-    yield made
-    shutil.rmtree(made)
-
-
-@contextlib.contextmanager
-def lane(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    process = start(folder)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+from tests.rigs.link_process import DEADLINE_S, SOCKET, lane, until
 
 
 @contextlib.asynccontextmanager
@@ -58,12 +34,6 @@ async def linked(folder: Path) -> AsyncIterator[LinkCaller]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0.005)
 
 
 async def performed(caller: LinkCaller, peer: Peer, intent: Intent) -> Any:

@@ -6,10 +6,13 @@ Its door is served on the socket `lane.sock` of the folder. Prints `ready`; ends
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -20,15 +23,27 @@ from raceway.link.sockets import listen
 from raceway.server.bus import local_bus
 
 SOCKET = "lane.sock"
+DEADLINE_S = 60.0
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    """Start the process and wait until it serves."""
+@contextlib.contextmanager
+def lane(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process, when it serves; it is killed at the end."""
     command = [sys.executable, "-m", "tests.rigs.link_process", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Wait for what another process brings about."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():  # noqa: ASYNC110 - there is no event of it here
+            await asyncio.sleep(0.005)
 
 
 async def serve(folder: Path) -> None:
@@ -37,13 +52,13 @@ async def serve(folder: Path) -> None:
     settings = config.Config(journal=config.JournalSettings(folder=str(folder / "data")))
     journal = open_journal(settings.journal, loop.call_soon_threadsafe)
     bus = local_bus(settings, journal, loop)
-    lane = LinkLane(bus.door, 0, {})
-    bus.on_pressure(lane.pause)
-    server = await listen(lane, folder / SOCKET)
+    served = LinkLane(bus.door, 0, {})
+    bus.on_pressure(served.pause)
+    server = await listen(served, folder / SOCKET)
     print("ready", flush=True)
     await stop.wait()
     server.close()
-    lane.close()
+    served.close()
     journal.close()
 
 

@@ -24,6 +24,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import BusyError, TooLargeError, UnavailableError, UnsupportedError
 from raceway.link.codec.bodies import (
     LINK_VERSION,
+    AfterCommitBody,
     AnnounceBody,
     CommittedBody,
     CopiesBody,
@@ -167,6 +168,8 @@ class LinkCaller:
         self._peers: dict[Peer, _Known] = {}
         self._by_number: dict[int, _Known] = {}
         self._calls: dict[int, _Unanswered] = {}
+        # Waiting for the commit of everything before, by number.
+        self._barriers: dict[int, Committed] = {}
         self._peers_made = self._calls_made = 0
         self._window = self.unanswered = 0
         self._is_pressed = self._is_looking = False
@@ -210,10 +213,13 @@ class LinkCaller:
             log.warning("link lost", lane=self.lane, reason=reason, unanswered=len(self._calls))
             self._connection, self.is_open = None, False
             calls, self._calls = self._calls, {}
+            barriers, self._barriers = self._barriers, {}
             self._release(self.unanswered)
             for call in calls.values():
                 # `done` was called already if only the commit is waited for.
                 _guarded(call.done or call.committed, self._unknown())
+            for barrier in barriers.values():
+                _guarded(barrier, self._unknown())
             for known in list(self._peers.values()):
                 awaited, known.awaited = known.awaited, {}
                 for each in awaited.values():
@@ -223,6 +229,9 @@ class LinkCaller:
 
     def _unknown(self) -> UnavailableError:
         return UnavailableError(f"the connection to lane {self.lane} was lost: whether this was done is not known")
+
+    def _away(self) -> UnavailableError:
+        return UnavailableError(f"lane {self.lane} cannot be reached: nothing was done")
 
     # ---- peers -------------------------------------------------------------------------------------------------------
 
@@ -276,10 +285,19 @@ class LinkCaller:
         )
         connection.send(FrameType.PERFORM, told)
 
+    def after_commit(self, done: Committed) -> None:
+        """Call back when everything performed so far is committed, or with the error if that failed."""
+        if self._connection is None:
+            done(self._away())
+            return
+        self._calls_made += 1
+        self._barriers[self._calls_made] = done
+        self._connection.send(FrameType.AFTER_COMMIT, AfterCommitBody(self._calls_made))
+
     def _checked(self, peer: Peer, size: int) -> tuple[LinkConnection, _Known]:
         connection, known = self._connection, self._peers.get(peer)
         if connection is None or known is None:
-            raise UnavailableError(f"lane {self.lane} cannot be reached: nothing was done")
+            raise self._away()
         if size > LANE_LIMIT - OVERHEAD:
             raise TooLargeError("intent", size, LANE_LIMIT - OVERHEAD)
         # One that is larger than the window is sent by itself.
@@ -312,6 +330,10 @@ class LinkCaller:
                 call.known.awaited.setdefault(asking.message_id, _Awaited(asking)).count += count
 
     def _committed(self, told: CommittedBody) -> None:
+        barrier = self._barriers.pop(told.number, None)
+        if barrier is not None:
+            _guarded(barrier, told.error)
+            return
         call = self._calls.pop(told.number, None)
         if call is not None:
             self._release(call.size)

@@ -15,6 +15,7 @@ from raceway.broker.door import Door
 from raceway.errors import MalformedError, RacewayError
 from raceway.link.codec.bodies import (
     LINK_VERSION,
+    AfterCommitBody,
     CommittedBody,
     HelloBody,
     LeaveBody,
@@ -96,6 +97,7 @@ class LaneCaller:
             FrameType.LEAVE: self._leave,
             FrameType.PERFORM: self._perform,
             FrameType.WRITTEN: self._written,
+            FrameType.AFTER_COMMIT: self._after_commit,
         }
         log.info("link opened", lane=lane.number, caller=hello.incarnation.decode(errors="replace"))
 
@@ -186,6 +188,9 @@ class LaneCaller:
                 log.exception("outcome not sent over the link")
                 error = unsendable
         self.connection.send(FrameType.OUTCOME, OutcomeBody(number, sendable(error), encoded))
+
+    def _after_commit(self, told: AfterCommitBody) -> None:
+        self._door.runtime.after_commit(partial(self._committed, told.number))
 
     def _committed(self, number: int, error: RacewayError | None) -> None:
         self.connection.send(FrameType.COMMITTED, CommittedBody(number, sendable(error)))

@@ -80,6 +80,12 @@ class WrittenBody(_Body, frozen=True):
     size: int
 
 
+class AfterCommitBody(_Body, frozen=True):
+    """Tell when everything that was performed so far is committed."""
+
+    number: int
+
+
 class OutcomeBody(_Body, frozen=True):
     """The outcome of an intent, or the error if no part of it was done."""
 
@@ -89,7 +95,7 @@ class OutcomeBody(_Body, frozen=True):
 
 
 class CommittedBody(_Body, frozen=True):
-    """The rows of an intent are committed, or the commit has failed."""
+    """The rows of an intent, or of all before an `AFTER_COMMIT`, are committed, or the commit has failed."""
 
     number: int
     error: RacewayError | None
@@ -165,7 +171,7 @@ BODIES: dict[FrameType, type[_Body]] = {
     FrameType.PERFORM: PerformBody, FrameType.WRITTEN: WrittenBody, FrameType.WELCOME: WelcomeBody,
     FrameType.OUTCOME: OutcomeBody, FrameType.COMMITTED: CommittedBody, FrameType.COPIES: CopiesBody,
     FrameType.FORWARDS: RequestsBody, FrameType.ANSWERS: RequestsBody, FrameType.FAILURE: FailureBody,
-    FrameType.HANG_UP: HangUpBody, FrameType.ANNOUNCE: AnnounceBody,
+    FrameType.AFTER_COMMIT: AfterCommitBody, FrameType.HANG_UP: HangUpBody, FrameType.ANNOUNCE: AnnounceBody,
 }  # fmt: skip
 DECODERS = {kind: BodyDecoder(body) for kind, body in BODIES.items()}
 decode_run = BodyDecoder(RunBody)

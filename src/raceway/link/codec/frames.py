@@ -23,6 +23,7 @@ class FrameType(IntEnum):
     LEAVE = 3
     PERFORM = 4
     WRITTEN = 5
+    AFTER_COMMIT = 6
     WELCOME = 64
     OUTCOME = 65
     COMMITTED = 66
