@@ -37,6 +37,8 @@ ALLOWED: dict[str, set[str]] = {
     "net.codec": VOCABULARY,
     "broker": VOCABULARY | {"config", "chance", "journal", "schema"}
     | {f"net.{part}" for part in ("runtime", "credits", "turn", "timers", "ids")},
+    "link": VOCABULARY | {"broker", "net.runtime", "net.turn"},
+    "link.codec": VOCABULARY,
     # The list of wires, and what a record is. Everything may ask them but what lies below the wires.
     "wires": {"config", "wires.wire"} | {f"wires.{wire}.wire" for wire in WIRES},
     "wires.wire": {"config"},
@@ -73,7 +75,7 @@ for wire in WIRES:
         f"cli.{part}" for part in ("options", "output", "serve", "talk")
     }  # fmt: skip
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
-PURE = {"model", "net.codec", "schema"} | {f"wires.{wire}.codec" for wire in WIRES}
+PURE = {"model", "net.codec", "schema", "link.codec"} | {f"wires.{wire}.codec" for wire in WIRES}
 # Ids that the parts of this wire over sockets, and its captures, give to messages. Random, so no part of the codec.
 ALLOWED["wires.seneca"].add("chance")
 for part in ("listen", "client", "capture"):

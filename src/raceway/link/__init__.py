@@ -1,0 +1,8 @@
+"""The link: carries intents, outcomes and messages of the door between the process of the wires and that of a broker.
+
+codec/       frames, and what is in them; pure
+connection   one connection, at either end: frames in, frames out once per turn
+caller       the end of the wires: performs intents of its peers at the other end
+lane         the end of the broker: performs what the callers of its socket ask
+peers        peers of callers, as the broker sees them
+"""

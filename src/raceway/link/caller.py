@@ -1,0 +1,457 @@
+"""The end of the wires: performs intents of its peers at a lane, and gives its peers what the lane sends them.
+
+While there is no connection, intents are refused and nothing is done. When a connection is lost, the outcome of what
+was not answered is unknown, and the callers are told so: intents that wait for their outcome, commits that were waited
+for, and open requests, which are never sent again because a responder may have run. A new connection takes up peers and
+their subscriptions; publishes of the time between are not delivered to them.
+
+Memory is bounded by the lane's window: intents beyond it are refused as busy, and `pressure` asks for less before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import structlog
+
+from raceway.broker.delivery.live_peer import LivePeer
+from raceway.broker.door import Committed
+from raceway.broker.peers import Encoder, Peer, Pending
+from raceway.broker.runs import RowSpan, Run
+from raceway.broker.topics import Topic
+from raceway.errors import BusyError, TooLargeError, UnavailableError, UnsupportedError
+from raceway.link.codec.bodies import (
+    LINK_VERSION,
+    AfterCommitBody,
+    AnnounceBody,
+    CommittedBody,
+    CopiesBody,
+    FailureBody,
+    HangUpBody,
+    HelloBody,
+    LeaveBody,
+    OutcomeBody,
+    PeerBody,
+    PerformBody,
+    RequestBody,
+    RequestsBody,
+    WelcomeBody,
+    WrittenBody,
+    decode_run,
+)
+from raceway.link.codec.frames import FrameType
+from raceway.link.codec.intents import decode_outcome, encode_intent
+from raceway.link.connection import CALLER_LIMIT, LANE_LIMIT, LinkConnection
+from raceway.model.intents.batches import AskAll, Asked, Intent, Request, Taken
+from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import (
+    SUBSCRIPTION_KINDS,
+    Register,
+    Subscribe,
+    SubscriptionKind,
+    Unsubscribe,
+)
+from raceway.net.runtime import Clock
+from raceway.net.turn import Turn
+
+log = structlog.get_logger("raceway.link")
+
+# Credit is returned in pieces of this size: a quarter of what a peer has (`peers.COPY_WINDOW`).
+RETURNED = 1024 * 1024
+# How often a peer that had no room is looked at again.
+ROOM_S = 0.02
+# The rest of a frame beside its intent.
+OVERHEAD = 4096
+
+
+class FarPeer(Peer):
+    """The other side of a request, which is connected elsewhere."""
+
+    wire: ClassVar[bytes] = b""
+
+    def __init__(self, peer_id: str, sid: str) -> None:
+        super().__init__(peer_id, 0)
+        self.sid = sid
+
+
+class _Known:
+    """A peer of this caller, and what a new connection has to be told of it."""
+
+    __slots__ = ("awaited", "description", "name", "number", "peer", "producer", "subscriptions", "waiting")
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer, self.number = peer, number
+        self.name, self.description, self.producer = peer.name, peer.description, peer.producer
+        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
+        # Open requests, by their ids.
+        self.awaited: dict[bytes, _Awaited] = {}
+        # Bytes of copies that are not yet reported as taken.
+        self.waiting = 0
+
+    def body(self) -> PeerBody:
+        peer = self.peer
+        return PeerBody(
+            self.number, peer.id, peer.sid, peer.wire, self.producer, self.name, self.description, peer.host,
+            peer.network, peer.address, peer.connected_us, peer.request_timeout_ms, peer.folds_case,
+            peer.names_schema, peer.by_content, peer.keeps_refused, peer.waits_in_queues,
+            [(kind, pattern, priority) for (kind, pattern), priority in self.subscriptions.items()],
+        )  # fmt: skip
+
+    def note(self, intent: Intent, outcome: Any) -> None:
+        """Note what a successful intent has changed."""
+        match intent:
+            case Subscribe():
+                for kind in _kinds(intent):
+                    self.subscriptions[kind, intent.pattern] = intent.priority
+            case Unsubscribe() if isinstance(outcome, Done):
+                for kind in _kinds(intent):
+                    self.subscriptions.pop((kind, intent.pattern), None)
+            case Register():
+                self.name, self.description, self.producer = intent.name, intent.description, intent.name.encode()
+
+
+def _kinds(intent: Subscribe | Unsubscribe) -> tuple[SubscriptionKind, ...]:
+    return SUBSCRIPTION_KINDS if intent.kind == "all" else (intent.kind,)
+
+
+class _Asking(NamedTuple):
+    """A row of a request, as its error reply needs it."""
+
+    row: int
+    sent: bytes
+    version: bytes | None
+    message_id: bytes
+
+
+class _Unanswered:
+    """An intent that is not answered. `kept`: the intent, if its outcome changes what is known of its peer."""
+
+    __slots__ = ("asking", "committed", "done", "kept", "known", "name", "size")
+
+    def __init__(
+        self, known: _Known, intent: Intent, size: int, done: Callable[[Any], None] | None, committed: Committed | None
+    ) -> None:
+        self.known, self.name, self.size = known, type(intent).__name__, size
+        self.done, self.committed = done, committed
+        self.kept = intent if isinstance(intent, Subscribe | Unsubscribe | Register) else None
+        self.asking = list(_asking(intent)) if isinstance(intent, Request | AskAll) else []
+
+
+class _Awaited:
+    """An open request of a peer, and how many answers are to come."""
+
+    __slots__ = ("asking", "count")
+
+    def __init__(self, asking: _Asking) -> None:
+        self.asking, self.count = asking, 0
+
+
+class LinkCaller:
+    """Peers of this process at the lane `lane`. `incarnation` names the process.
+
+    `pressure` is called with True when the peers should not be read because the lane is behind, and with False when
+    they may be again.
+    """
+
+    def __init__(
+        self, lane: int, incarnation: bytes, turn: Turn, loop: Clock,
+        pressure: Callable[[bool], None] = lambda paused: None,
+    ) -> None:  # fmt: skip
+        self.lane = lane
+        self.is_open = False
+        # Connections that led to the lane.
+        self.links = 0
+        self._incarnation, self._turn, self._loop, self._pressure = incarnation, turn, loop, pressure
+        self._connection: LinkConnection | None = None
+        self._peers: dict[Peer, _Known] = {}
+        self._by_number: dict[int, _Known] = {}
+        self._calls: dict[int, _Unanswered] = {}
+        # Waiting for the commit of everything before, by number.
+        self._barriers: dict[int, Committed] = {}
+        self._peers_made = self._calls_made = 0
+        self._window = self.unanswered = 0
+        self._is_pressed = self._is_looking = False
+        self._roomless: dict[_Known, None] = {}
+
+    # ---- connection --------------------------------------------------------------------------------------------------
+
+    def connection(self, ended: Callable[[], None] = lambda: None) -> LinkConnection:
+        """Return the protocol of a new connection; `ended` is called when it is lost."""
+        connection = LinkConnection(self._turn, CALLER_LIMIT)
+        connection.handlers = {FrameType.WELCOME: partial(self._welcome, connection)}
+        connection.opened = lambda: connection.send(FrameType.HELLO, HelloBody(LINK_VERSION, self._incarnation))
+        connection.lost = partial(self._lost, connection, ended)
+        return connection
+
+    def _welcome(self, connection: LinkConnection, welcome: WelcomeBody) -> None:
+        if (welcome.version, welcome.lane) != (LINK_VERSION, self.lane):
+            found, wanted = f"lane {welcome.lane}, version {welcome.version}", f"lane {self.lane}, {LINK_VERSION}"
+            log.error("link leads to another lane or release", found=found, wanted=wanted)
+            connection.cut("another lane or release")
+            return
+        connection.handlers = {
+            FrameType.OUTCOME: self._answered,
+            FrameType.COMMITTED: self._committed,
+            FrameType.COPIES: self._copies,
+            FrameType.FORWARDS: self._forwards,
+            FrameType.ANSWERS: self._answers,
+            FrameType.FAILURE: self._failure,
+            FrameType.HANG_UP: self._hang_up,
+            FrameType.ANNOUNCE: self._announce,
+        }
+        self._connection, self._window, self.is_open = connection, welcome.window, True
+        self.links += 1
+        for known in self._peers.values():
+            known.waiting = 0
+            connection.send(FrameType.CONNECT, known.body())
+        log.info("link ready", lane=self.lane)
+
+    def _lost(self, connection: LinkConnection, ended: Callable[[], None], reason: str) -> None:
+        if connection is self._connection:
+            log.warning("link lost", lane=self.lane, reason=reason, unanswered=len(self._calls))
+            self._connection, self.is_open = None, False
+            calls, self._calls = self._calls, {}
+            barriers, self._barriers = self._barriers, {}
+            self._release(self.unanswered)
+            for call in calls.values():
+                # `done` was called already if only the commit is waited for.
+                _guarded(call.done or call.committed, self._unknown())
+            for barrier in barriers.values():
+                _guarded(barrier, self._unknown())
+            for known in list(self._peers.values()):
+                awaited, known.awaited = known.awaited, {}
+                for each in awaited.values():
+                    for _ in range(each.count):
+                        _guarded(known.peer.fail, _given_up(known.peer, each.asking), self._unknown())
+        ended()
+
+    def _unknown(self) -> UnavailableError:
+        return UnavailableError(f"the connection to lane {self.lane} was lost: whether this was done is not known")
+
+    def _away(self) -> UnavailableError:
+        return UnavailableError(f"lane {self.lane} cannot be reached: nothing was done")
+
+    # ---- peers -------------------------------------------------------------------------------------------------------
+
+    def connect(self, peer: Peer) -> None:
+        """Take up a peer. It may be known to the lane only later."""
+        self._peers_made += 1
+        known = self._peers[peer] = self._by_number[self._peers_made] = _Known(peer, self._peers_made)
+        if self._connection is not None:
+            self._connection.send(FrameType.CONNECT, known.body())
+
+    def disconnect(self, peer: Peer) -> None:
+        """Remove a peer and what belongs to it. Outcomes of its open intents still come. Idempotent."""
+        peer.open = False
+        known = self._peers.pop(peer, None)
+        if known is None:
+            return
+        del self._by_number[known.number]
+        self._roomless.pop(known, None)
+        if self._connection is not None:
+            self._connection.send(FrameType.LEAVE, LeaveBody(known.number))
+
+    # ---- intents -----------------------------------------------------------------------------------------------------
+
+    def perform(
+        self,
+        peer: Peer,
+        intent: Intent,
+        done: Callable[[Any], None] | None = None,
+        committed: Committed | None = None,
+    ) -> None:
+        """Perform an intent of a connected peer at the lane, as `Door.perform` does. Its outcome comes later.
+
+        An intent that cannot be sent is answered at once: UnavailableError without a connection, BusyError beyond the
+        lane's window, TooLargeError, and UnsupportedError for what the link does not carry.
+        """
+        try:
+            body = encode_intent(intent)
+            connection, known = self._checked(peer, len(body))
+        except (UnavailableError, TooLargeError, UnsupportedError) as error:
+            if done is not None:
+                done(error.with_traceback(None))
+            return
+        self._calls_made += 1
+        self._calls[self._calls_made] = _Unanswered(known, intent, len(body), done, committed)
+        self.unanswered += len(body)
+        if not self._is_pressed and self.unanswered > self._window // 2:
+            self._is_pressed = True
+            self._pressure(True)
+        told = PerformBody(
+            self._calls_made, known.number, peer.principal, type(intent).__name__, committed is not None, body
+        )
+        connection.send(FrameType.PERFORM, told)
+
+    def after_commit(self, done: Committed) -> None:
+        """Call back when everything performed so far is committed, or with the error if that failed."""
+        if self._connection is None:
+            done(self._away())
+            return
+        self._calls_made += 1
+        self._barriers[self._calls_made] = done
+        self._connection.send(FrameType.AFTER_COMMIT, AfterCommitBody(self._calls_made))
+
+    def _checked(self, peer: Peer, size: int) -> tuple[LinkConnection, _Known]:
+        connection, known = self._connection, self._peers.get(peer)
+        if connection is None or known is None:
+            raise self._away()
+        if size > LANE_LIMIT - OVERHEAD:
+            raise TooLargeError("intent", size, LANE_LIMIT - OVERHEAD)
+        # One that is larger than the window is sent by itself.
+        if self.unanswered and self.unanswered + size > self._window:
+            raise BusyError(f"too much waits for lane {self.lane}: nothing was done")
+        return connection, known
+
+    def _answered(self, told: OutcomeBody) -> None:
+        call = self._calls.get(told.number)
+        if call is None:
+            return
+        outcome: Any = told.error
+        if outcome is None:
+            outcome = decode_outcome(call.name, told.outcome)
+            self._note_outcome(call, outcome)
+        if told.error is not None or call.committed is None:
+            del self._calls[told.number]
+            self._release(call.size)
+        done, call.done = call.done, None
+        _guarded(done, outcome)
+
+    def _note_outcome(self, call: _Unanswered, outcome: Any) -> None:
+        if call.kept is not None:
+            call.known.note(call.kept, outcome)
+        refused = outcome.refused if isinstance(outcome, Taken) else ()
+        gone = {row for start, stop, _ in refused for row in range(start, stop)}
+        count = outcome.count if isinstance(outcome, Asked) else 1
+        for asking in call.asking:
+            if asking.row not in gone:
+                call.known.awaited.setdefault(asking.message_id, _Awaited(asking)).count += count
+
+    def _committed(self, told: CommittedBody) -> None:
+        barrier = self._barriers.pop(told.number, None)
+        if barrier is not None:
+            _guarded(barrier, told.error)
+            return
+        call = self._calls.pop(told.number, None)
+        if call is not None:
+            self._release(call.size)
+            _guarded(call.committed, told.error)
+
+    def _release(self, size: int) -> None:
+        self.unanswered -= size
+        if self._is_pressed and self.unanswered <= self._window // 4:
+            self._is_pressed = False
+            self._pressure(False)
+
+    # ---- copies ------------------------------------------------------------------------------------------------------
+
+    def _copies(self, copies: CopiesBody) -> None:
+        told = decode_run(copies.run)
+        topic = Topic(told.topic)
+        topic.public, topic.spoken = told.public, told.spoken
+        run = Run(RowSpan(topic, told.sent, 0, told.batch.count), told.batch, told.ids)
+        encoded: dict[Encoder, bytes] = {}
+        for known in self._found(copies.peers):
+            encoder = known.peer.encoder
+            if encoder not in encoded:
+                encoded[encoder] = encoder(run)
+            _guarded(known.peer.deliver, run, encoded[encoder])
+            known.waiting += len(copies.run)
+            self._return_credit(known)
+
+    def _found(self, numbers: list[int]) -> Iterator[_Known]:
+        return (known for number in numbers if (known := self._by_number.get(number)) is not None)
+
+    def _return_credit(self, known: _Known) -> None:
+        if known.waiting < RETURNED:
+            return
+        if isinstance(known.peer, LivePeer) and not known.peer.has_room():
+            self._roomless[known] = None
+            self._look_later()
+        elif self._connection is not None:
+            self._connection.send(FrameType.WRITTEN, WrittenBody(known.number, known.waiting))
+            known.waiting = 0
+
+    def _look_later(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._loop.call_later(ROOM_S, self._look)
+
+    def _look(self) -> None:
+        """Return the credit of peers that have room again."""
+        self._is_looking = False
+        roomless, self._roomless = self._roomless, {}
+        for known in roomless:
+            self._return_credit(known)
+
+    # ---- requests and answers ----------------------------------------------------------------------------------------
+
+    def _forwards(self, told: RequestsBody) -> None:
+        for known in self._found([told.peer]):
+            requests = [_pending(each, FarPeer(each.requester_id, each.sid), known.peer) for each in told.requests]
+            _guarded(known.peer.forward_all, requests, told.batch, list(range(told.batch.count)))
+
+    def _answers(self, told: RequestsBody) -> None:
+        for known in self._found([told.peer]):
+            for each in told.requests:
+                _close(known, each)
+            requests = [_pending(each, known.peer, FarPeer(each.responder_id, "")) for each in told.requests]
+            _guarded(known.peer.answer_all, requests, told.batch, list(range(told.batch.count)))
+
+    def _failure(self, told: FailureBody) -> None:
+        for known in self._found([told.peer]):
+            _close(known, told.request)
+            request = _pending(told.request, known.peer, FarPeer(told.request.responder_id, ""))
+            _guarded(known.peer.fail, request, told.error)
+
+    # ---- messages of the broker --------------------------------------------------------------------------------------
+
+    def _hang_up(self, told: HangUpBody) -> None:
+        for known in self._found([told.peer]):
+            _guarded(known.peer.hang_up, told.reason)
+
+    def _announce(self, told: AnnounceBody) -> None:
+        for known in self._found([told.peer]):
+            _guarded(known.peer.announce, told.topic, told.payload)
+
+
+def _close(known: _Known, request: RequestBody) -> None:
+    found = known.awaited.get(request.message_id)
+    if found is not None:
+        found.count -= 1
+        if found.count <= 0:
+            del known.awaited[request.message_id]
+
+
+def _asking(intent: Request | AskAll) -> Iterator[_Asking]:
+    batch = intent.batch
+    columns = zip(batch.column("topic"), batch.column("version"), batch.column("message_id"), strict=True)
+    return (_Asking(row, *each) for row, each in enumerate(columns))
+
+
+def _given_up(peer: Peer, asking: _Asking) -> Pending:
+    """Return a request of a peer whose answer will not come."""
+    _, sent, version, message_id = asking
+    topic = Topic(sent.decode(errors="replace"))
+    return Pending(peer, FarPeer("", ""), topic, sent, version, message_id, b"", message_id, 0)
+
+
+def _pending(told: RequestBody, requester: Peer, responder: Peer) -> Pending:
+    request = Pending(
+        requester, responder, Topic(told.topic), told.sent, told.version, told.message_id, told.forwarded_id,
+        told.correlation_id, told.accepted_us,
+    )  # fmt: skip
+    request.handed_us = told.handed_us
+    return request
+
+
+def _guarded(call: Callable[..., None] | None, *told: Any) -> None:
+    """Call a peer or a callback: what fails in one of them must not end the link, which is that of all."""
+    if call is None:
+        return
+    try:
+        call(*told)
+    except Exception:
+        log.exception("receiver of the link failed")

@@ -1,0 +1,196 @@
+"""The end of the broker: performs what callers ask, and tells them outcomes and commits.
+
+A caller is trusted: it says who its peers are. So the socket must be one that only the bus itself can open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import structlog
+
+from raceway.broker.door import Door
+from raceway.errors import MalformedError, RacewayError
+from raceway.link.codec.bodies import (
+    LINK_VERSION,
+    AfterCommitBody,
+    CommittedBody,
+    HelloBody,
+    LeaveBody,
+    OutcomeBody,
+    PeerBody,
+    PerformBody,
+    WelcomeBody,
+    WrittenBody,
+)
+from raceway.link.codec.frames import FrameType
+from raceway.link.codec.intents import decode_intent, encode_outcome
+from raceway.link.codec.parts import sendable
+from raceway.link.connection import LANE_LIMIT, LinkConnection
+from raceway.link.peers import LinkedPeer, Spells, linked_peer
+from raceway.model.intents.peers import Subscribe
+from raceway.model.security import Principal
+
+log = structlog.get_logger("raceway.link")
+
+# Bytes of unanswered intents of one caller: what a disk takes in a fraction of a second.
+WINDOW = 32 * 1024 * 1024
+
+
+class LinkLane:
+    """A broker's door, for callers. `spells` has, by wire, whether it can express a name; without one, every name."""
+
+    def __init__(self, door: Door, number: int, spells: Mapping[str, Spells], window: int = WINDOW) -> None:
+        self.door, self.number, self.spells, self.window = door, number, spells, window
+        self.callers: list[LaneCaller] = []
+        self._is_paused = False
+
+    def connection(self) -> LinkConnection:
+        """Return the protocol of a new connection."""
+        connection = LinkConnection(self.door.runtime.turn, LANE_LIMIT, is_patient=True)
+        caller = LaneCaller(self, connection)
+        connection.opened = partial(self._opened, caller)
+        return connection
+
+    def _opened(self, caller: LaneCaller) -> None:
+        self.callers.append(caller)
+        caller.connection.hold(self._is_paused)
+
+    def pause(self, paused: bool) -> None:
+        """Stop reading from callers while the journal is behind, or continue."""
+        self._is_paused = paused
+        for caller in self.callers:
+            caller.connection.hold(paused)
+
+    def close(self) -> None:
+        """Close all connections, after what was sent."""
+        for caller in list(self.callers):
+            caller.connection.close("lane stopped")
+
+
+class LaneCaller:
+    """A connection of a caller, with the caller's peers."""
+
+    def __init__(self, lane: LinkLane, connection: LinkConnection) -> None:
+        self.connection = connection
+        self.incarnation: bytes | None = None
+        self._lane, self._door = lane, lane.door
+        self._peers: dict[int, LinkedPeer] = {}
+        self._full: dict[LinkedPeer, None] = {}
+        connection.handlers = {FrameType.HELLO: self._hello}
+        connection.lost, connection.flushing, connection.relieved = self._lost, self._detach_full, self._wake
+
+    def _hello(self, hello: HelloBody) -> None:
+        lane = self._lane
+        self.connection.send(FrameType.WELCOME, WelcomeBody(LINK_VERSION, lane.number, lane.window))
+        if hello.version != LINK_VERSION:
+            self.connection.close(f"caller of link version {hello.version}, this is {LINK_VERSION}")
+            return
+        # A caller that connects again has lost its connection, also if this end has not noticed.
+        for other in [each for each in lane.callers if each.incarnation == hello.incarnation]:
+            other.connection.cut("replaced by a newer connection")
+        self.incarnation = hello.incarnation
+        self.connection.handlers = {
+            FrameType.CONNECT: self._connect,
+            FrameType.LEAVE: self._leave,
+            FrameType.PERFORM: self._perform,
+            FrameType.WRITTEN: self._written,
+            FrameType.AFTER_COMMIT: self._after_commit,
+        }
+        log.info("link opened", lane=lane.number, caller=hello.incarnation.decode(errors="replace"))
+
+    def _lost(self, reason: str) -> None:
+        if self in self._lane.callers:
+            self._lane.callers.remove(self)
+        for peer in self._peers.values():
+            self._door.disconnect(peer)
+        self._peers.clear()
+        self._full.clear()
+        log.info("link closed", lane=self._lane.number, reason=reason)
+
+    # ---- peers -------------------------------------------------------------------------------------------------------
+
+    def _connect(self, facts: PeerBody) -> None:
+        if facts.peer in self._peers:
+            raise MalformedError(f"peer {facts.peer} connects twice")
+        spells = self._lane.spells.get(facts.wire.decode())
+        peer = linked_peer(facts, self.connection, spells, self._note_full)
+        self._peers[facts.peer] = peer
+        self._door.connect(peer)
+        for kind, pattern, priority in facts.subscriptions:
+            self._door.perform(peer, Subscribe(kind, pattern, priority), partial(self._resumed, pattern))
+
+    def _resumed(self, pattern: str, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            log.warning("subscription not resumed over the link", pattern=pattern, reason=str(outcome))
+
+    def _leave(self, told: LeaveBody) -> None:
+        peer = self._peer(told.peer)
+        del self._peers[told.peer]
+        self._full.pop(peer, None)
+        self._door.disconnect(peer)
+
+    def _peer(self, number: int) -> LinkedPeer:
+        peer = self._peers.get(number)
+        if peer is None:
+            raise MalformedError(f"peer {number} is not connected")
+        return peer
+
+    # ---- copies ------------------------------------------------------------------------------------------------------
+
+    def _written(self, told: WrittenBody) -> None:
+        self._peer(told.peer).note_written(told.size)
+
+    def _note_full(self, peer: LinkedPeer) -> None:
+        self._full[peer] = None
+
+    def _detach_full(self) -> None:
+        """Take peers without credit off the live path: at the end of a turn, when all its copies are delivered."""
+        full, self._full = self._full, {}
+        for peer in full:
+            if not peer.has_room():
+                peer.detach()
+
+    def _wake(self) -> None:
+        """Continue the catch-ups of all peers: the connection has room again."""
+        for peer in list(self._peers.values()):
+            peer.wake()
+
+    # ---- intents -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, told: PerformBody) -> None:
+        peer = self._peer(told.peer)
+        try:
+            intent: Any = decode_intent(told.name, told.intent)
+        except MalformedError as error:
+            # A value of a client, which its wire has not checked, is no fault of the other peers of the caller.
+            self._done(told.number, error.with_traceback(None))
+            return
+        peer.principal = Principal(*told.principal)
+        peer.heard_us = self._door.runtime.clock_us()
+        committed = partial(self._committed, told.number) if told.commits else None
+        self._door.perform(peer, intent, partial(self._done, told.number), committed)
+
+    def _done(self, number: int, outcome: Any) -> None:
+        error: RacewayError | None = None
+        encoded = b""
+        if isinstance(outcome, RacewayError):
+            error = outcome
+        elif isinstance(outcome, Exception):
+            log.error("intent over the link failed", reason=repr(outcome))
+            error = RacewayError("internal error")
+        else:
+            try:
+                encoded = encode_outcome(outcome)
+            except RacewayError as unsendable:
+                log.exception("outcome not sent over the link")
+                error = unsendable
+        self.connection.send(FrameType.OUTCOME, OutcomeBody(number, sendable(error), encoded))
+
+    def _after_commit(self, told: AfterCommitBody) -> None:
+        self._door.runtime.after_commit(partial(self._committed, told.number))
+
+    def _committed(self, number: int, error: RacewayError | None) -> None:
+        self.connection.send(FrameType.COMMITTED, CommittedBody(number, sendable(error)))
