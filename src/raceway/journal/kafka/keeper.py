@@ -11,7 +11,15 @@ from raceway.errors import RacewayError
 from raceway.journal.kafka.lane import Lane
 from raceway.journal.kafka.records import Claimant
 from raceway.journal.kafka.segments import LaneSegment
-from raceway.journal.kafka.snapshots import OWNER, LaneOwner, LaneSnapshot, encode_snapshot, outlived, snapshot_values
+from raceway.journal.kafka.snapshots import (
+    OWNER,
+    SLOTS,
+    LaneOwner,
+    LaneSnapshot,
+    encode_snapshot,
+    outlived,
+    snapshot_values,
+)
 from raceway.journal.log import log
 from raceway.journal.machine import Machine
 
@@ -27,7 +35,7 @@ class LaneKeeper:
         # Filled in this thread and read by the writer's, without a lock: what is a moment old there has a segment
         # stored once more than needed.
         self._stored: dict[str, int] = {}
-        self._number = 0
+        self._number = 1  # of the next snapshot; its slot follows from it
         self._before: LaneSnapshot | None = None
         self._is_tidy = False
 
@@ -75,10 +83,13 @@ class LaneKeeper:
             # removes it. The other way round the snapshot could not be used.
             self._lane.put(key, packed)
             self._stored[key] = size
-        self._number += 1
-        data = encode_snapshot(snapshot)
-        for key, value in snapshot_values(data, snapshot.epoch, self._number, self._record_bytes):
+        number = self._number
+        # Should a part fail, the next snapshot goes into the same slot: the other has the only complete one. Its number
+        # is another nevertheless, so that parts of two attempts are never joined.
+        self._number = number + SLOTS
+        for key, value in snapshot_values(encode_snapshot(snapshot), snapshot.epoch, number, self._record_bytes):
             self._lane.put(key, value)
+        self._number = number + 1
         self._tidy(snapshot)
 
     def _tidy(self, snapshot: LaneSnapshot) -> None:
