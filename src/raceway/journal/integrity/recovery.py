@@ -281,14 +281,17 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
     """Add the rows after `sequence` to the state; return the position after the last row whose topic is known."""
     firsts, segments = catalogue.listing[:2]
     expected = sequence + 1
+    # Next offsets as snapshot and rows prove them. One that was raised for lost rows goes back to what a later row of
+    # its topic shows: otherwise there would be a gap behind that row, where nothing was lost.
+    proven = dict(state.next_offsets)
     for segment in segments[max(0, bisect_right(firsts, sequence + 1) - 1) :]:
-        expected = _sum_up_offsets(segment, state, expected)
+        expected = _sum_up_offsets(segment, state, proven, expected)
         apply_control_rows(segment.read_control(sequence + 1), state)
         state.time_us = max(state.time_us, segment.time_range_us[1])
     return expected
 
 
-def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
+def _sum_up_offsets(segment: Segment, state: State, proven: dict[str, int], expected: int) -> int:
     """Add the offsets of a segment to the state; positions between `expected` and its rows are lost."""
     index = segment.maybe_index()
     if index is None or not len(index):
@@ -301,7 +304,8 @@ def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
     for first, last, found in spans:
         state.skip(max(0, first - expected))
         for topic, offset, count in found:
-            state.reached(topic, offset + count)
+            if offset + count > proven.get(topic, -1):
+                state.next_offsets[topic] = proven[topic] = offset + count
         expected = max(expected, last + 1)
     if index.is_broken:  # a sealed file does not say where in a chunk rows are missing
         state.skip(index.last - index.first + 1 - segment.rows)
