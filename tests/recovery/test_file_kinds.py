@@ -130,6 +130,7 @@ def test_the_folder_has_every_kind_of_file(whole: Path) -> None:
         "state",
         "committed",
         "trimmed",
+        "newest",
         "identity",
         "lock",
     }

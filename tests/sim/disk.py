@@ -112,6 +112,8 @@ class Disk:
         self.power: int | None = None
         self.latency_s = 0.0005
         self.operations = 0
+        # Which start of the operating system this is.
+        self.starts = 1
         # Whether it has failed an operation since the bus was started.
         self.has_failed = False
 
@@ -152,6 +154,7 @@ class Disk:
     def lose_power(self) -> None:
         """Keep what is durable and some of the rest."""
         dice = self.dice
+        self.starts += 1
         self._notice_removed()
         match dice.choice(("none", "all", "prefix", "subset")):
             case "none":
@@ -327,6 +330,10 @@ class SimFiles(Files):
         quick, self._is_quick = self._is_quick, False
         self._end(1.0, ".idx" if quick else "")
         self._disk.sync_names(folder)
+
+    def system_start(self) -> bytes:
+        # A loss of power ends the simulated system, too.
+        return self._disk.starts.to_bytes(16, "big")
 
     def names(self, folder: Path) -> list[str]:
         self._check()

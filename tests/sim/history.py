@@ -160,7 +160,6 @@ class History:
         # Calls, messages and answers that clients have sent.
         self.calls = 0
         self.has_flips = False
-        self._last_end = ""
         self.may_repeat = all(step.kind != "clock" for step in plan.steps)
 
     def run(self, only: Sequence[int] | None = None) -> None:
@@ -277,13 +276,11 @@ class History:
         self._damage(dice, "delete")
 
     def _damage(self, dice: random.Random, how: str) -> None:
-        """Stop the bus, damage a file of rows, start it again."""
+        """End the bus, orderly or not, damage a file of rows, start it again."""
         disk = self.world.disk
-        self.world.say("the bus is stopped")
-        self.world.stop()
+        {"stop": self._stop, "kill": self._kill, "power": self._power}[dice.choice(("stop", "kill", "power"))](0, dice)
         names = sorted(name for name in disk.names if name.endswith((".blocks", ".parquet")))
-        # Not after a loss of power, too: it may take with it how far the rows went, and the file is all that is left.
-        if self.world.bus is None and names and self._last_end != "power":
+        if self.world.bus is None and names:
             name = dice.choice(names)
             self.model.is_damaged = True
             self.repeatable.clear()  # ids go with the rows that have them
@@ -308,7 +305,6 @@ class History:
         self.check_journal()
 
     def _note_end(self, kind: str) -> None:
-        self._last_end = kind
         self.world.say({"power": "(the power failed)", "kill": "(killed)", "stop": "(stopped)"}[kind])
         self.model.note_end(kind)
 

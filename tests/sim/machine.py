@@ -29,7 +29,7 @@ from raceway.errors import RacewayError
 from raceway.journal.format import Columns
 from raceway.journal.integrity.checksum import STRIPE
 from raceway.journal.machine import Machine
-from raceway.journal.read.blocks import StoredBlock
+from raceway.journal.read.blocks import BadStripesError, StoredBlock
 from raceway.journal.write.seal import hold_rows, seal_segment
 from raceway.journal.write.sealer import SealOutcome
 from raceway.net import ids
@@ -247,8 +247,12 @@ class _Decoded:
         if prefix.body_size > STRIPE:  # in several stripes some may be bad, and columns in others good
             return _decode(block, begin, end, columns)
         chosen = None if columns is None else tuple(columns)
+        try:
+            body = bytes(block._load(0, prefix.body_size))
+        except BadStripesError:  # beyond repair, but what is asked for may not be in there
+            return _decode(block, begin, end, columns)
         # The sums of the body are a part of the meta, and the prefix has the sum of that.
-        key = (bytes(block._load(0, prefix.body_size)), prefix, begin, end, chosen)
+        key = (body, prefix, begin, end, chosen)
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = _decode(block, begin, end, columns)

@@ -54,6 +54,7 @@ class Message:
     is_forbidden: bool = False  # its sender may not publish
     is_converted: bool = False  # a document of Seneca's, which other wires get as another text
     is_malformed: bool = False  # not what the schema of its topic wants
+    behind: int = -1  # the last position that was seen before it was sent
 
 
 class LiveReader:
@@ -167,6 +168,9 @@ class Model:
         self.rows: list[Row] = []
         self._published: list[Message] = []
         self.first_kept = 0
+        # Where messages were when the journal was last looked at, and how far it went then.
+        self._positions: dict[str, int] = {}
+        self._looked_until = -1
         # Positions and offsets that the bus told to be lost, and whether files were damaged or removed at all.
         self.told: list[tuple[int, int]] = []
         self.is_damaged = False
@@ -195,7 +199,7 @@ class Model:
         payload = f'{{"m":"{token}","x":"{"." * size}"{fits}}}'.encode()
         message = Message(
             token, topic, payload, connection, self.now(), is_request=is_request, is_forbidden=is_forbidden,
-            is_malformed=is_malformed,
+            is_malformed=is_malformed, behind=self._looked_until,
         )  # fmt: skip
         self.messages[token] = message
         return message
@@ -313,6 +317,8 @@ class Model:
             if row is not None and message.state == "failed" and not self.power_lost:
                 raise Broken(f"{message.token} of {message.topic} was reported as failed and is in the journal")
         self._check_connections(stored)
+        self._positions |= {token: row.sequence for token, row in stored.items()}
+        self._looked_until = max([self._looked_until, *(row.sequence for row in self.rows[-1:])])
 
     def _check_rows(self) -> None:
         time_us = sequence = -1
@@ -379,8 +385,14 @@ class Model:
         return any(begin <= last and end >= first for begin, end in self.told)
 
     def _is_excused(self, message: Message) -> bool:
-        """Whether a message may be gone: retention took it, or damage that was told."""
-        return self.first_kept > 0 or bool(self.told)
+        """Whether a message may be gone: retention took it, or damage that was told.
+
+        The position of one that was never seen in the journal is any behind those that were, when it was sent.
+        """
+        position = self._positions.get(message.token)
+        if position is None:
+            return max([self.first_kept - 1, *(end for _, end in self.told)]) > message.behind
+        return position < self.first_kept or self._is_told(position, position)
 
     def _check_connections(self, stored: dict[str, Row]) -> None:
         """Messages of one connection are accepted in the order they were sent."""

@@ -17,6 +17,8 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 # Suffix of a file that is being replaced; what a crash leaves is removed at the next start.
 TEMPORARY = ".new"
+# A random UUID of each start of Linux.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Files:
@@ -94,6 +96,16 @@ class Files:
             return os.path.samestat(os.stat(path), os.fstat(descriptor))
         except (FileNotFoundError, NotADirectoryError):
             return False
+
+    def system_start(self) -> bytes:
+        """Return 16 bytes that are others after each start of the operating system; zeros where it does not tell.
+
+        What was written since the same start can be read again, whether it was synced or not.
+        """
+        try:
+            return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))[:16].ljust(16, b"\0")
+        except (OSError, ValueError):
+            return bytes(16)
 
     def space(self, folder: Path) -> tuple[int, int]:
         """Return (bytes that this user may still write, bytes of the file system that it may use)."""

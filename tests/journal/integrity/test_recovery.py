@@ -80,6 +80,22 @@ def test_a_lost_newest_segment_is_told_at_every_start(tmp_path: Path) -> None:
         assert [(each.first, each.last) for each in log.reports if each.kind == "missing"] == [(20, 24)]
 
 
+def test_offsets_go_on_behind_the_last_row_of_their_topic_where_rows_before_it_are_lost(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "data", [rows(0, 20), rows(20, 30), rows(50, 20)])
+    whole, _ = recovered(folder)
+    (folder / f"segment-{20:020}.blocks").unlink()
+    for path in folder.glob("state-*"):
+        path.unlink()
+    found, _ = recovered(folder)
+    last = offsets_of(rows(50, 20))
+    assert {topic: found.state.next_offsets[topic] for topic in last} == {
+        topic: whole.state.next_offsets[topic] for topic in last
+    }
+    # Of topics without a row behind the loss all lost rows may have been.
+    others = whole.state.next_offsets.keys() - last.keys()
+    assert all(found.state.next_offset(topic) >= whole.state.next_offset(topic) for topic in others)
+
+
 def test_bodies_at_or_below_the_mark_are_not_read(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "data", FaultyFiles())
     for first in range(0, 40, 4):

@@ -7,10 +7,11 @@ process died: they are kept if their bodies are good (they may have been acknowl
 lags behind the truth). Whatever follows the last good block is cut. A last block shorter than its head says is cut on
 either side of the mark: it cannot be continued.
 
-Sequences go on above the mark; if it is lost together with its copy, so far above the last position that any file
-tells of (`SKIPPED`) that none is used again. Where rows are missing after the snapshot of the state, their topics are
-unknown: the next offset of every topic, and that of topics never seen, is raised by their number. So no offset is given
-out twice, whatever is lost; the next start comes to the same result, because it finds the same rows missing.
+Sequences go on above the mark; if it is lost together with its copy, or lags behind and the newest segment is lost, so
+far above the last position that any file tells of (`SKIPPED`) that none is used again. Where rows are missing after the
+snapshot of the state, their topics are unknown: the next offset of every topic, and that of topics never seen, is
+raised by their number. So no offset is given out twice, whatever is lost; the next start comes to the same result,
+because it finds the same rows missing.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_holes
 from raceway.journal.integrity.scan import FoundBlock, LostBytes, walk
 from raceway.journal.read.blocks import StoredBlock
-from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT, FolderCatalogue
+from raceway.journal.read.catalogue import BLOCKS, PARQUET, SEGMENT, FolderCatalogue, segment_path
 from raceway.journal.read.index import Index
 from raceway.journal.read.segment import BlockSegment, add_found, first_of, missing, resumable_index
 from raceway.journal.state import State, decode_row, maybe_decode_snapshot
 from raceway.journal.write.active import SEGMENT_ROWS, snapshot_paths
 from raceway.journal.write.mark import COPY, TRIMMED, create_marks, maybe_read_position, write_trimmed
 from raceway.journal.write.mark import NAME as COMMITTED
+from raceway.journal.write.newest import maybe_read_newest
 from raceway.model.envelope import CONTROL
 
-# Positions that are left out if `committed` and its copy are lost, above the last one that any file tells of: two
+# Positions that are left out if nobody knows how many rows there were, above the last one that any file tells of: two
 # segments, because the one before the newest may be lost with it, or be closed since the last snapshot.
 SKIPPED = 2 * SEGMENT_ROWS
 _SEGMENT_NAME = re.compile(rf"{SEGMENT}\d{{20}}\.")
@@ -80,21 +82,24 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     sequence, source, state = _newest_snapshot(folder, files, names, damage)
     identity = _identity(folder, files, blocks, source, damage, is_new=not blocks and not sealed)
     mark = _maybe_mark(folder, files, damage)
+    # A snapshot is made of committed rows, and synced: after a power failure it may be ahead of the mark.
+    known = sequence if mark is None else max(mark, sequence)
     # Blocks that are also sealed are closed: only blocks newer than every sealed file were being written.
     newest = blocks[-1] if blocks and first_of(blocks[-1]) > max(sealed, default=-1) else None
-    tail = _recover_tail(newest, files, identity.marker_bytes, mark, damage) if newest else None
+    tail = _recover_tail(newest, files, identity.marker_bytes, known, damage) if newest else None
     # Before the catalogue is listed, which reads `trimmed` to tell losses from removed rows.
     _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=is_new)
     catalogue = _catalogue(folder, files, identity.marker_bytes, damage, tail)
     segments, begin = catalogue.listing.segments, catalogue.listing.begin
-    known = -1 if mark is None else mark
     # Mark, snapshot and files each prove that positions up to theirs were used; so does the name of a file that is left
     # of a lost segment.
     named = (first_of(folder / name) - 1 for name in names if _SEGMENT_NAME.match(name))
-    last = max(sequence, known, *named, *(segment.last for segment in segments[-1:]))
-    if mark is None:
-        reason = "lost with its copy, so nobody knows how many of these rows there were; their positions are left out"
-        damage.add(missing(COMMITTED, 0, 0, last + 1, last + SKIPPED, reason))
+    last = max([known, *named, *(segment.last for segment in segments[-1:])])
+    unknown = _maybe_unknown_end(folder, files, mark, max([*sealed, *map(first_of, blocks)], default=-1))
+    if unknown is not None:
+        file, first, reason = unknown
+        last = max(last, first - 1)
+        damage.add(missing(file, 0, 0, last + 1, last + SKIPPED, f"{reason}; their positions are left out"))
         last += SKIPPED
     if sequence < 0 < begin:
         reason = f"no readable snapshot, and rows below {begin} were removed by retention: state set there is lost"
@@ -105,7 +110,7 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     state.skip(max(0, next_sequence - accounted))
     report_holes(files, segments, begin, last + 1, damage)
     # After unreadable or skipped rows a new segment begins: a reader finds its way back at file borders.
-    index = tail.index if tail and not tail.is_spoiled and mark is not None else Index(next_sequence)
+    index = tail.index if tail and not tail.is_spoiled and unknown is None else Index(next_sequence)
     return Recovered(identity, index, state, next_sequence)
 
 
@@ -124,9 +129,9 @@ class _Tail:
     is_spoiled: bool
 
 
-def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, damage: DamageLog) -> _Tail:
-    """Index the newest segment, report what committed rows it lacks, and cut what follows the last good block."""
-    known = -1 if mark is None else mark
+def _recover_tail(path: Path, files: Files, marker: bytes, known: int, damage: DamageLog) -> _Tail:
+    """Index the newest segment, report what it lacks of the rows up to `known`, which were committed, and cut what
+    follows the last good block."""
     with FileSource(files, path) as source:
         index = resumable_index(files, path, source)
         # Only what lies after the saved index is walked over; before it, blocks were committed and indexed.
@@ -203,6 +208,18 @@ def _maybe_mark(folder: Path, files: Files, damage: DamageLog) -> int | None:
     return mark
 
 
+def _maybe_unknown_end(folder: Path, files: Files, mark: int | None, newest: int) -> tuple[str, int, str] | None:
+    """Return what is lost that would tell how many rows there were, the first position it was about, and why nobody
+    knows; None if the mark and the files tell. `newest` is the first position of the newest segment that is there."""
+    if mark is None:
+        return COMMITTED, 0, "lost with its copy, so nobody knows how many of these rows there were"
+    written = maybe_read_newest(files, folder)
+    if written is None or written.first <= newest or not written.is_unmarked(files):
+        return None
+    reason = "lost after a power failure, so nobody knows how many rows it had"
+    return segment_path(folder, written.first).name, written.first, reason
+
+
 def _make_trim_point(folder: Path, files: Files, oldest: int, damage: DamageLog, *, is_new: bool) -> None:
     """Write `trimmed` if it is missing or damaged: positions below the oldest segment are taken as removed by
     retention."""
@@ -264,14 +281,17 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
     """Add the rows after `sequence` to the state; return the position after the last row whose topic is known."""
     firsts, segments = catalogue.listing[:2]
     expected = sequence + 1
+    # Next offsets as snapshot and rows prove them. One that was raised for lost rows goes back to what a later row of
+    # its topic shows: otherwise there would be a gap behind that row, where nothing was lost.
+    proven = dict(state.next_offsets)
     for segment in segments[max(0, bisect_right(firsts, sequence + 1) - 1) :]:
-        expected = _sum_up_offsets(segment, state, expected)
+        expected = _sum_up_offsets(segment, state, proven, expected)
         apply_control_rows(segment.read_control(sequence + 1), state)
         state.time_us = max(state.time_us, segment.time_range_us[1])
     return expected
 
 
-def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
+def _sum_up_offsets(segment: Segment, state: State, proven: dict[str, int], expected: int) -> int:
     """Add the offsets of a segment to the state; positions between `expected` and its rows are lost."""
     index = segment.maybe_index()
     if index is None or not len(index):
@@ -284,7 +304,8 @@ def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
     for first, last, found in spans:
         state.skip(max(0, first - expected))
         for topic, offset, count in found:
-            state.reached(topic, offset + count)
+            if offset + count > proven.get(topic, -1):
+                state.next_offsets[topic] = proven[topic] = offset + count
         expected = max(expected, last + 1)
     if index.is_broken:  # a sealed file does not say where in a chunk rows are missing
         state.skip(index.last - index.first + 1 - segment.rows)

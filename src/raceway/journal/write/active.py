@@ -12,6 +12,7 @@ from raceway.journal.read.catalogue import FolderCatalogue, segment_path
 from raceway.journal.read.index import Index
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.block import Frame
+from raceway.journal.write.newest import write_closed, write_newest
 
 SNAPSHOT = "state-"
 # Rows of a segment, at most; 64 MiB of the smallest messages are fewer. Recovery counts on it when it cannot know how
@@ -50,6 +51,7 @@ class ActiveSegment:
         self._marker, self._damage, self._catalogue = marker, damage, catalogue
         self._saved_blocks, self._save_every, self._most_rows = 0, save_every, most_rows
         self._begin(index)
+        write_newest(files, folder, index.first)
 
     @property
     def size(self) -> int:
@@ -116,6 +118,8 @@ class ActiveSegment:
         self._begin(Index(first))
         self._files.close(old)
         self._catalogue.refresh()
+        # Last: if it cannot be written, the new segment is in use all the same.
+        write_newest(self._files, self._folder, first)
 
     def maybe_save_index(self) -> None:
         """Save the index every 16,384 blocks, so that a start after a crash walks over the blocks since then only."""
@@ -137,6 +141,10 @@ class ActiveSegment:
         write_file(self._files, self._folder / f"{SNAPSHOT}{sequence:020}", data)
         for path in snapshot_paths(self._folder, self._files.names(self._folder))[_KEPT_SNAPSHOTS:]:
             self._files.remove(path)
+
+    def note_closed(self) -> None:
+        """Say for the next start that the commit mark, which must be durable, is exact."""
+        write_closed(self._files, self._folder)
 
     def close(self) -> None:
         self._files.close(self._descriptor)

@@ -279,5 +279,6 @@ class Writer:
             with contextlib.suppress(OSError):
                 self._active.save_index()
                 self._mark.write(self.committed, sync=True)
+                self._active.note_closed()
         self._active.close()
         self._mark.close()
