@@ -189,6 +189,18 @@ def test_rows_that_no_table_has_yet_and_rows_of_a_table_alone_are_deleted(spark:
     assert verify(lake, Tables(lake)).is_good
 
 
+def test_time_does_not_go_back_when_the_newest_message_is_deleted(filled: Lake) -> None:
+    """What was closed or had timed out by then stays so, also for whoever computes it from what is left."""
+    before = filled.horizons()
+    assert delete(filled, f"sequence = {orders(filled, MESSAGES)[-1]}").messages == 1
+    again = Lake(filled.spark, filled.folders)
+    assert again.horizons() == before
+    found = verify(again, Tables(again), full=True)
+    assert found.is_good, found
+    run(again)
+    assert again.horizons() == before
+
+
 STAGES = ("_recompute", "_remove", "keeping.vacuum", "blank_folder", "_note")
 
 

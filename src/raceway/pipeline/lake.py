@@ -39,6 +39,8 @@ WRITER, KIND = "raceway", "raceway"
 # Kinds of commits.
 ROWS, MERGED, DELETED, FORGOTTEN = "rows", "merged", "deleted", "forgotten"
 LANE = f"{JOURNAL}:0"
+# The time of the journal when rows of `bronze.messages` were last removed.
+TIME = f"{JOURNAL}:time"
 _CONFIGURATION = {
     "delta.checkpointInterval": "100",
     # A live run commits every few seconds; older versions than this cannot be asked for any more.
@@ -160,14 +162,19 @@ class Lake:
         return found.transaction(name) if found else None
 
     def horizons(self) -> dict[str, int]:
-        """The current time of each source: the greatest `time_us` of its rows. A file has rows of one source."""
+        """The current time of each source: the greatest `time_us` of its rows. A file has rows of one source.
+
+        The time of the journal does not go back when its newest rows are removed: what has timed out stays so.
+        """
+        removed_us = self.progress(MESSAGES, TIME)
+        found = {} if removed_us is None else {JOURNAL: removed_us}
         files = self.files(MESSAGES)
         if not files.num_rows:
-            return {}
+            return found
         latest = files.select(["max.source", "max.time_us"]).group_by("max.source").aggregate([("max.time_us", "max")])
-        return dict(
-            zip(latest.column("max.source").to_pylist(), latest.column("max.time_us_max").to_pylist(), strict=True)
-        )
+        for source, time_us in zip(*(latest.column(name).to_pylist() for name in latest.column_names), strict=True):
+            found[source] = max(time_us, found.get(source, time_us))
+        return found
 
     def changes(self, table: str, since: int | None) -> FileChanges:
         """What commits of rows changed after a version; everything that is there if that is None.
@@ -220,12 +227,15 @@ class Lake:
         from deltalake.exceptions import CommitFailedError
 
         found = self.maybe_snapshot(table)
+        gone = list(removed)
+        if table == MESSAGES and gone and (time_us := self.horizons().get(JOURNAL)) is not None:
+            progress = {**(progress or {}), TIME: time_us}
         properties = _properties(found, kind, progress or {})
         try:
             if found is None:
                 self._create(table, list(added), properties)
             else:
-                found.commit(self._actions(found, added, removed, kind), properties)
+                found.commit(self._actions(found, added, gone, kind), properties)
         except CommitFailedError as error:
             raise PipelineError(
                 f"{table}: another process changed the table meanwhile, and nothing was committed: run one at a time"
