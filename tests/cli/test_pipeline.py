@@ -191,7 +191,6 @@ def test_without_the_extra_every_command_of_tables_ends_in_one_sentence(tmp_path
 def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(tmp_path: Path) -> None:
     with journal(tmp_path / "data", 300) as rig:
         data = rig.folder
-        finished(data, "run", "--once", "--bronze-only", *QUICKLY)
         refused = finished(data, "delete", "--where", "true", "--yes", *QUICKLY, status=1)
         assert f"the data folder {data} is in use by process {os.getpid()}; stop it" in refused.stderr
     refused = finished(data, "delete", status=2)
@@ -199,8 +198,9 @@ def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(t
     where = ("--where", "topic = 'orders.paid' AND text LIKE '1_0%'")
     unknown = finished(data, "delete", "--yes", "--where", "person = 1", *QUICKLY, status=2)
     assert unknown.stderr.startswith("raceway: --where: there is no column person; known: source, partition, ")
-    counted, done, asked, again = finished_in_turn(
+    _, counted, done, asked, again = finished_in_turn(
         data,
+        ("run", "--once", "--bronze-only", *QUICKLY),
         ("delete", "--dry-run", "--json", *where, *QUICKLY),
         ("delete", "--yes", "--json", *where, *QUICKLY),
         ("query", "--json", "SELECT count(*) AS n FROM bronze.messages"),
