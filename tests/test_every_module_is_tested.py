@@ -32,7 +32,7 @@ ELSEWHERE = {
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
     "journal/archive/test_copying.py": "journal/archive/lease journal/archive/ledger",
     "journal/archive/test_reader.py": "journal/archive/files journal/archive/segment",
-    "journal/kafka/test_journal.py": "journal/kafka/keeper journal/kafka/lane journal/kafka/opening "
+    "journal/kafka/test_journal.py": "journal/kafka/lane journal/kafka/opening "
     "journal/kafka/segments journal/kafka/writer",
     "journal/test_local.py": "journal/write/threaded",
     "link/test_lane.py": "link/peers",
