@@ -3,7 +3,8 @@
     with running_server(RACEWAY_LISTEN__MB__HEARTBEAT_MS=200) as server:
         socket.create_connection(("127.0.0.1", server.port("tcp")))
 
-Its settings come from the keywords alone: `RACEWAY_…` variables of the surrounding shell are not passed on.
+Its settings come from the keywords alone: `RACEWAY_…` variables of the surrounding shell are not passed on. A setting
+that is None is left to the server, also where this rig has a value for it.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ class Server:
         env["RACEWAY_JOURNAL__WARN_USED"] = "1"  # how full the disk of this machine is has nothing to do with a test
         env["RACEWAY_SQL__TIMEOUT_S"] = "100"  # nor has its speed
         env.update({name: str(value) for name, value in self.env.items()})
+        for name in (name for name, value in self.env.items() if value is None):
+            del env[name]
         arguments = ["serve", "--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
         with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:
