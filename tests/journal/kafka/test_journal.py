@@ -13,6 +13,7 @@ import pytest
 
 from raceway import config
 from raceway.errors import AwayError, FormatVersionError, JournalError, TrimmedError, UnavailableError
+from raceway.journal.integrity.recovery import SKIPPED
 from raceway.journal.kafka.records import ClaimRule, block_records, is_claim
 from raceway.journal.kafka.snapshots import SEGMENT, SNAPSHOT, maybe_owner, snapshots_of
 from raceway.model.envelope import MB, PUBLISH, Batch
@@ -388,9 +389,72 @@ def test_values_of_former_owners_are_removed(opened: Open, log: SharedLog) -> No
         rig = opened(node)
         rig.keep("a", node.encode())
         rig.close()
-    written = {key.split("/")[1] for key in log.values if key.startswith(SNAPSHOT)}
-    assert written == {str(epochs(log)[-1])}
-    assert stored(opened) == [b"one", b"two", b"three"]
+
+    def written() -> set[int]:
+        return {int(key.split("/")[1]) for key in log.values if key.startswith(SNAPSHOT)}
+
+    # The owner before is needed should the only snapshot of this one be damaged.
+    assert written() == set(epochs(log)[-2:])
+    rig = opened("four", cluster={"snapshot_bytes": 1})
+    rig.keep("a", b"four")
+    rig.keep("a", b"five")
+    rig.close()
+    assert written() == {epochs(log)[-1]}
+    assert {int(key.split("/")[1]) for key in log.values if key.startswith(SEGMENT)} == {epochs(log)[-1]}
+    assert stored(opened) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def test_the_only_snapshot_of_an_owner_may_be_damaged(opened: Open, log: SharedLog) -> None:
+    for node in ("one", "two"):
+        rig = opened(node)
+        for number in range(20):
+            rig.keep("a", b"%d" % number, b"." * 500)
+        rig.close()
+    for key in log.values:
+        if key.startswith(f"{SNAPSHOT}{epochs(log)[-1]}/"):
+            log.values[key] = log.values[key][:16] + bytes(50)
+    log.reads.clear()
+    reader = opened("reader")
+    assert column(fetched(reader, "a"), "offset") == list(range(80))
+    assert log.reads[0][0] > epochs(log)[0] + 20  # from the snapshot of the first owner, not from the beginning
+
+
+def test_segments_of_a_former_owner_are_kept_under_keys_of_the_new_one(opened: Open, log: SharedLog) -> None:
+    first = opened("one", segment_bytes=4000, cluster={"snapshot_bytes": 2000})
+    for number in range(20):
+        first.keep("a", b"%d" % number, b"." * 500)
+    second = opened("two")
+    second.keep("b", b"mine")
+    second.close()
+    # What the former owner had begun to do: remove values of segments that it does not need any more.
+    for key in list(log.values):
+        if key.startswith((f"{SEGMENT}{epochs(log)[0]}/", f"{SNAPSHOT}{epochs(log)[0]}/")):
+            del log.values[key]
+    log.reads.clear()
+    third = opened("three")
+    assert log.reads[0][0] > epochs(log)[1]  # from the snapshot of the second
+    assert column(fetched(third, "a"), "offset") == list(range(40))
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_offsets_of_a_damaged_block_are_not_given_again(opened: Open, log: SharedLog, behind: int) -> None:
+    first = opened("one")
+    for number in range(5):
+        first.keep("a", b"%d" % number)
+    blocks = [number for number, record in enumerate(log.records) if not is_claim(record)]
+    damaged = blocks[-1 - behind]
+    log.records[damaged] = log.records[damaged]._replace(value=bytes(len(log.records[damaged].value)))
+    second = opened("two")
+    lost = [each for each in second.journal.health().damage if each.kind == "missing"]
+    assert [(each.first, each.position) for each in lost] == [(4 - behind, damaged)]
+    # With a block behind it the rows are known by number; without, as many are left out as none can have had.
+    rows = 1 if behind else SKIPPED
+    assert lost[0].last == lost[0].first + rows - 1
+    assert second.journal.next_sequence == 5 + (0 if behind else rows - 1)
+    second.keep("a", b"new")
+    offsets = column(fetched(second, "a"), "offset")
+    assert len(set(offsets)) == len(offsets) == 5
+    assert offsets[-1] >= 5
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from raceway.errors import UnavailableError
 from raceway.journal.kafka.keeper import LaneKeeper
-from raceway.journal.kafka.snapshots import VERSION, LaneSnapshot, SegmentEntry, snapshots_of
+from raceway.journal.kafka.snapshots import SEGMENT, VERSION, LaneSnapshot, SegmentEntry, snapshots_of
 from raceway.journal.machine import Machine
 from tests.rigs.lane import AWAY, MemoryLane, SharedLog
 
@@ -60,3 +60,17 @@ def test_a_snapshot_that_fails_does_not_cost_the_complete_one(log: SharedLog) ->
     assert complete(log) == [50, 20]
     keeper._keep(snapshot(60), {})
     assert complete(log) == [60, 50]
+
+
+def test_segments_of_the_snapshot_before_are_removed_with_it(log: SharedLog) -> None:
+    keeper = LaneKeeper(MemoryLane(log), _RECORD_BYTES, Machine())
+    one, two, three = (SegmentEntry(f"{SEGMENT}5/{first}", first, first) for first in (10, 20, 30))
+
+    def kept(*entries: SegmentEntry) -> set[str]:
+        keeper._keep(snapshot(entries[-1].offset, *entries), {entry.key: (1, b"") for entry in entries})
+        return {key for key in log.values if key.startswith(SEGMENT)}
+
+    assert kept(one) == {one.key}
+    assert kept(two) == {one.key, two.key}
+    assert kept(three) == {two.key, three.key}
+    assert kept(three) == {three.key}

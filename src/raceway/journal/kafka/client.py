@@ -61,7 +61,8 @@ class KafkaLane:
         self._producer: Producer | None = None  # made on use: most lanes are only read
         self._thread: threading.Thread | None = None
         self._values: Producer | None = None
-        # All values up to an offset: they are asked for again and again.
+        # All values up to an offset: they are asked for again and again, and by several threads.
+        self._known_lock = threading.Lock()
         self._known: dict[str, bytes] = {}
         self._known_end = 0
         self._is_closed = False
@@ -152,15 +153,16 @@ class KafkaLane:
             yield Record(message.offset() or 0, _headers(message), message.value() or b"")
 
     def values(self) -> Mapping[str, bytes]:
-        low, end = self._extent_of(self._state)
-        for message in self._read(self._state, max(low, self._known_end), end):
-            key, value = (message.key() or b"").decode(), message.value()
-            if value is None:
-                self._known.pop(key, None)
-            else:
-                self._known[key] = value
-        self._known_end = end
-        return dict(self._known)
+        with self._known_lock:
+            low, end = self._extent_of(self._state)
+            for message in self._read(self._state, max(low, self._known_end), end):
+                key, value = (message.key() or b"").decode(), message.value()
+                if value is None:
+                    self._known.pop(key, None)
+                else:
+                    self._known[key] = value
+            self._known_end = end
+            return dict(self._known)
 
     def _extent_of(self, topic: str) -> tuple[int, int]:
         from confluent_kafka import TopicPartition

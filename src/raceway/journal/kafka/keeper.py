@@ -19,6 +19,7 @@ from raceway.journal.kafka.snapshots import (
     encode_snapshot,
     outlived,
     snapshot_values,
+    snapshots_of,
 )
 from raceway.journal.log import log
 from raceway.journal.machine import Machine
@@ -37,6 +38,8 @@ class LaneKeeper:
         self._stored: dict[str, int] = {}
         self._number = 1  # of the next snapshot; its slot follows from it
         self._before: LaneSnapshot | None = None
+        # Keys of the segments of the last two snapshots.
+        self._present: set[str] = set()
         self._is_tidy = False
 
     def start(self) -> None:
@@ -95,12 +98,12 @@ class LaneKeeper:
     def _tidy(self, snapshot: LaneSnapshot) -> None:
         """Remove values and records that neither this snapshot nor the one before it needs."""
         before, self._before = self._before, snapshot
-        listed = {entry.key for entry in snapshot.segments}
-        gone = {entry.key for entry in before.segments} - listed if before else set()
-        # Once in an epoch, because it reads all values; from then on the snapshot before this one tells what is gone.
+        present, self._present = self._present, _segments_of(snapshot, before)
+        gone = present - self._present
+        # Not always, because it reads all values; from then on what was present tells what is gone.
         if not self._is_tidy:
-            gone |= set(outlived(self._lane.values(), snapshot.epoch, listed))
-            self._is_tidy = True
+            gone |= self._outlived(snapshot, before)
+            self._is_tidy = before is not None
         for key in gone:
             self._lane.put(key, None)
             self._stored.pop(key, None)
@@ -110,3 +113,16 @@ class LaneKeeper:
         kept_from = min(snapshot.kept_from, before.offset if before else low)
         if kept_from > low:
             self._lane.trim(kept_from)
+
+    def _outlived(self, snapshot: LaneSnapshot, before: LaneSnapshot | None) -> set[str]:
+        """Return the keys of former owners that are not needed any more."""
+        values, epoch = self._lane.values(), snapshot.epoch
+        if before is None:
+            # The one before the first of an epoch is a former owner's, and stays until there is a second one.
+            before = next((each for each in snapshots_of(values) if each.epoch < epoch), None)
+            epoch = epoch if before is None else before.epoch
+        return set(outlived(values, epoch, _segments_of(snapshot, before)))
+
+
+def _segments_of(*snapshots: LaneSnapshot | None) -> set[str]:
+    return {entry.key for snapshot in snapshots if snapshot is not None for entry in snapshot.segments}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from raceway.errors import FormatVersionError, UnavailableError
 from raceway.journal.contract import Damage
 from raceway.journal.format import HAS_CONTROL_ROWS
-from raceway.journal.integrity.recovery import apply_control_rows
+from raceway.journal.integrity.recovery import SKIPPED, apply_control_rows
 from raceway.journal.kafka.lane import Lane
 from raceway.journal.kafka.records import (
     VERSION,
@@ -93,7 +93,11 @@ def _maybe_from(snapshot: LaneSnapshot, place: LanePlace, values: Mapping[str, b
     if decoded is None or not all(entry.key in values for entry in snapshot.segments):
         return None
     sequence, _, state = decoded
-    segments = [LaneSegment(place, entry, values[entry.key]) for entry in snapshot.segments]
+    # Under keys of this epoch: a former owner that goes on for a moment may still remove its own.
+    segments = [
+        LaneSegment(place, segment_entry(epoch, entry.offset, entry.first), values[entry.key])
+        for entry in snapshot.segments
+    ]
     rule = ClaimRule(snapshot.epoch, snapshot.number)
     return _Replay(place, state, rule, snapshot.offset, sequence + 1).run(epoch, segments, snapshot.begin)
 
@@ -109,6 +113,8 @@ class _Replay:
         self._segment: LaneSegment | None = None
         self._known = -1
         self._bytes = 0
+        # Damaged blocks in a row, until the next block tells how many rows they had.
+        self._damaged: list[ValidBlock] = []
 
     def run(self, epoch: int, segments: list[LaneSegment], begin: int | None) -> OpenedLane:
         """Take in everything up to the claim. `begin` None: the first row that is found."""
@@ -120,6 +126,9 @@ class _Replay:
             block = self._rule.maybe_block(record)
             if block is not None:
                 self._take_in(block, epoch)
+        if self._damaged:
+            # No block behind them tells how many rows they had: as many positions are left out as none of them had.
+            self._lose(SKIPPED)
         following = self._following or 0
         # A segment of our own, even if it is empty: those of former owners do not grow any more, and have their keys.
         written = self._segment or self._new_segment(epoch, epoch + 1, following)
@@ -135,15 +144,14 @@ class _Replay:
         stored = maybe_read_block(
             BytesSource(block.data), 0, len(block.data), place.marker, place.lane.name, place.damage
         )
-        expected = block.first if self._following is None else self._following
+        if self._following is None:
+            self._following = block.first
         if stored is None:
-            # How many rows it had, the next block tells.
-            reason = f"the block at offset {block.offset} of the lane is damaged"
-            place.damage.add(missing(place.lane.name, block.offset, len(block.data), expected, None, reason))
+            self._damaged.append(block)
             return
         prefix, spans = stored.prefix, [(topic, first, count) for topic, first, count in stored.meta.spans]
-        # Above 0 behind a damaged block: no offset that its rows may have had is given again.
-        state.skip(max(0, prefix.first - expected))
+        if self._damaged:
+            self._lose(prefix.first - self._following)
         for topic, first, count in spans:
             state.reached(topic, first + count)
         state.time_us = max(state.time_us, prefix.time_us)
@@ -159,6 +167,18 @@ class _Replay:
             self._segment = self._new_segment(epoch, block.offset, prefix.first)
         frame = Frame(block.data, b"", prefix.first, prefix.rows, prefix.time_us, spans, has_control)
         self._segment.accept(frame, block.offset, block.end)
+
+    def _lose(self, rows: int) -> None:
+        """Tell the damaged blocks as a gap of so many rows."""
+        assert self._following is not None
+        block, size = self._damaged[0], sum(len(each.data) for each in self._damaged)
+        first, last = self._following, self._following + rows - 1
+        reason = f"{len(self._damaged)} blocks of the lane from offset {block.offset} on are damaged beyond repair"
+        self._place.damage.add(missing(self._place.lane.name, block.offset, size, first, last, reason))
+        # No offset that these rows may have had is given again.
+        self._state.skip(rows)
+        self._following = last + 1
+        self._damaged.clear()
 
 
 class BytesSource:
