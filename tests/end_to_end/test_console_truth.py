@@ -63,7 +63,12 @@ def forgive_absence(visitor: Visitor) -> None:
 
 def loaded(visitor: Visitor) -> None:
     """All scripts are in the browser."""
-    wait_until(lambda: any(url.endswith("/pages/api.js") for url in visitor.asked), 30, "the last script")
+
+    def is_last_asked_for() -> bool:
+        visitor.page.evaluate("0")  # or no request would be told: they are heard of in calls of the browser alone
+        return any(url.endswith("/pages/api.js") for url in visitor.asked)
+
+    wait_until(is_last_asked_for, what="the last script")
     pages = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/pages/'))"
     # Not `wait_for_function`: the policy of the page forbids it to be evaluated again and again.
     wait_until(lambda: visitor.page.evaluate(f"{pages}.length > {len(PAGES)}"), 60, "all scripts")
