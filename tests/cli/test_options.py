@@ -97,3 +97,24 @@ def test_an_option_that_commands_share_is_the_same_everywhere() -> None:
         assert len(helps[option]) == 1, option
     # A command that needs the console port does not offer the URL of a wire.
     assert helps["--url"] == {get_args(options.Url)[2], get_args(options.ConsoleUrl)[2]}
+
+
+def test_only_the_command_of_a_run_is_made() -> None:
+    group = options.Commands("group", "A group.")
+    inner = options.Commands("inner", "Another.")
+    group.add_typer(inner)
+    for commands, names in ((group, "one two"), (inner, "three four")):
+        for name in names.split():
+            commands.command(name)(lambda: None)
+    group.narrow(["inner", "four", "one"])
+    assert group.registered_commands == []
+    assert [str(each.name) for each in inner.registered_commands] == ["four"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["nosuch"], ["--url", "one"]])
+def test_what_is_no_name_of_a_command_needs_all_of_them(arguments: list[str]) -> None:
+    group = options.Commands("group", "A group.")
+    for name in ("one", "two"):
+        group.command(name)(lambda: None)
+    group.narrow(arguments)
+    assert [str(each.name) for each in group.registered_commands] == ["one", "two"]

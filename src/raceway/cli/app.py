@@ -12,7 +12,7 @@ from raceway.cli import bus, options, output, words
 from raceway.cli.archive import archive, restore
 from raceway.cli.bench import bench
 from raceway.cli.cluster import cluster_app
-from raceway.cli.completion import answer_shells, completion
+from raceway.cli.completion import answers_shells, completion
 from raceway.cli.configuration import show_config
 from raceway.cli.contexts import context_app
 from raceway.cli.demo import demo
@@ -106,16 +106,15 @@ def version(cli: options.Printing) -> None:
 
 
 # The first lines of all commands and groups are on the first help page, too.
-listed = [str(each.help) for each in app.registered_commands]
-listed += [str(each.typer_instance.info.help) for each in app.registered_groups if each.typer_instance]
-first_page = "\n".join([FINDING, *(help.partition("\n\n")[0] for help in listed)])
+first_page = "\n".join([FINDING, *app.first_lines()])
 app.info.epilog = f"{EPILOG}\n\n{words.explain(first_page)}"
 
 
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
     sys.stdout = cast(TextIO, output.StandardOutput(sys.stdout))
-    answer_shells()
+    if not answers_shells():
+        app.narrow(sys.argv[1:])
     try:
         app(prog_name="raceway")
     except RacewayError as error:

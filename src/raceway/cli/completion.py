@@ -19,9 +19,11 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], "Shell to print 
     print(get_completion_script(prog_name="raceway", complete_var=VARIABLE, shell=shell))
 
 
-def answer_shells() -> None:
-    """Let the application answer the script of a shell, if that has started it."""
-    if VARIABLE in os.environ:
+def answers_shells() -> bool:
+    """Let the application answer the script of a shell, if that has started it; return whether it has."""
+    is_asked = VARIABLE in os.environ
+    if is_asked:
         from typer._completion_classes import completion_init
 
         completion_init()
+    return is_asked

@@ -16,13 +16,24 @@ import asyncio
 import functools
 import inspect
 import shutil
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import CommandInfo
 
 from raceway.cli import bus, output, words
 from raceway.server.running import maybe_running
@@ -249,23 +260,67 @@ def _style_of_help() -> Literal["rich"] | None:
     return "rich" if shutil.get_terminal_size().columns >= FRAMED_COLUMNS else None
 
 
+class _Declared(NamedTuple):
+    """Command that is not yet registered; `keywords` are for typer."""
+
+    function: Callable[..., Any]
+    name: str
+    keywords: dict[str, Any]
+
+
 class Commands(typer.Typer):
     """A group of commands. A parameter whose type is an `OptionRecord` becomes the options of its fields."""
 
     def __init__(self, name: str, help: str, **keywords: Any) -> None:
+        self._declared: list[_Declared] = []
+        self._registered: list[CommandInfo] = []
         keywords = {"epilog": words.explain(help)} | keywords
         super().__init__(name=name, help=help, cls=_Group, no_args_is_help=True, **keywords)
 
     def command(self, name: str | None = None, **keywords: Any) -> Callable[[F], F]:
-        """Register a command. Its help ends with the meanings of words of Raceway's own that are on it."""
+        """Declare a command. Its help ends with the meanings of words of Raceway's own that are on it."""
 
         def decorate(function: F) -> F:
-            run = _expanded(function)
-            given: dict[str, Any] = {"cls": _Command, "help": _help(run), "epilog": _explained(run)} | keywords
-            super(Commands, self).command(name, **given)(run)
+            self._declared.append(_Declared(function, name or function.__name__.replace("_", "-"), keywords))
             return function
 
         return decorate
+
+    @property
+    def registered_commands(self) -> list[CommandInfo]:
+        """Commands as typer knows them. Made here, not when they are declared: most runs need one of many."""
+        # Taken out first, because `_register` asks for the list that it adds to.
+        declared, self._declared = self._declared, []
+        for each in declared:
+            self._register(each)
+        return self._registered
+
+    @registered_commands.setter
+    def registered_commands(self, commands: list[CommandInfo]) -> None:
+        self._registered = commands
+
+    def _register(self, declared: _Declared) -> None:
+        run = _expanded(declared.function)
+        given: dict[str, Any] = {"cls": _Command, "help": _help(run), "epilog": _explained(run)} | declared.keywords
+        super().command(declared.name, **given)(run)
+
+    def first_lines(self) -> list[str]:
+        """Return the first paragraph of the help of each command and group, as long as no command is registered."""
+        helps = [_help(each.function) for each in self._declared]
+        helps += [str(group.typer_instance.info.help) for group in self.registered_groups if group.typer_instance]
+        return [help.partition("\n\n")[0] for help in helps]
+
+    def narrow(self, arguments: Sequence[str]) -> None:
+        """Leave out all commands but the one that the arguments begin with. Help and unknown names need all of them."""
+        if not arguments:
+            return
+        name = arguments[0]
+        groups = {group.typer_instance.info.name: group for group in self.registered_groups if group.typer_instance}
+        own = [each for each in self._declared if each.name == name]
+        if own or name in groups:
+            self._declared, self.registered_groups = own, [groups[name]] if name in groups else []
+        if name in groups and isinstance(group := groups[name].typer_instance, Commands):
+            group.narrow(arguments[1:])
 
 
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
