@@ -113,10 +113,10 @@ app.info.epilog = f"{EPILOG}\n\n{words.explain(first_page)}"
 def main() -> None:
     """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
     sys.stdout = cast(TextIO, output.StandardOutput(sys.stdout))
-    if not answers_shells():
-        app.narrow(sys.argv[1:])
+    # A script of a shell asks about any command.
+    called = app if answers_shells() else app.narrowed(sys.argv[1:])
     try:
-        app(prog_name="raceway")
+        called(prog_name="raceway")
     except RacewayError as error:
         output.complain(output.text_of(error))
         sys.exit(output.exit_code_of(error))

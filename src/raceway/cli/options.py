@@ -17,6 +17,7 @@ import functools
 import inspect
 import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
@@ -33,7 +34,7 @@ from typing import (
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.models import CommandInfo
+from typer.models import CommandInfo, TyperInfo
 
 from raceway.cli import bus, output, words
 from raceway.server.running import maybe_running
@@ -310,17 +311,26 @@ class Commands(typer.Typer):
         helps += [str(group.typer_instance.info.help) for group in self.registered_groups if group.typer_instance]
         return [help.partition("\n\n")[0] for help in helps]
 
-    def narrow(self, arguments: Sequence[str]) -> None:
-        """Leave out all commands but the one that the arguments begin with. Help and unknown names need all of them."""
-        if not arguments:
-            return
-        name = arguments[0]
-        groups = {group.typer_instance.info.name: group for group in self.registered_groups if group.typer_instance}
-        own = [each for each in self._declared if each.name == name]
-        if own or name in groups:
-            self._declared, self.registered_groups = own, [groups[name]] if name in groups else []
-        if name in groups and isinstance(group := groups[name].typer_instance, Commands):
-            group.narrow(arguments[1:])
+    def narrowed(self, arguments: Sequence[str]) -> Commands:
+        """Return a copy with only the command that the arguments begin with; without one, this group."""
+        name = arguments[0] if arguments else ""
+        groups = [
+            each for each in self.registered_groups if each.typer_instance and each.typer_instance.info.name == name
+        ]
+        commands = [each for each in self._declared if each.name == name]
+        if not (commands or groups):
+            return self
+        narrow = copy(self)
+        narrow._declared, narrow._registered = commands, []
+        narrow.registered_groups = [_with_group(each, arguments[1:]) for each in groups]
+        return narrow
+
+
+def _with_group(group: TyperInfo, arguments: Sequence[str]) -> TyperInfo:
+    narrow = copy(group)
+    if isinstance(group.typer_instance, Commands):
+        narrow.typer_instance = group.typer_instance.narrowed(arguments)
+    return narrow
 
 
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
