@@ -264,6 +264,23 @@ def test_versions_of_a_schema_are_compared_and_checked(visitor: Visitor) -> None
     visitor.picture("schema")
 
 
+def test_a_checked_draft_is_registered(visitor: Visitor, port: Airport) -> None:
+    register(port.server, "meal", {"type": "object", "required": ["tray"]})
+    page = visitor.go("schemas/meal")
+    draft = page.get_by_label("Definition")
+    draft.fill(json.dumps({"type": "object", "required": ["tray", "fork"]}))
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".notice.bad")).to_contain_text("Not compatible with version 1")
+    expect(page.get_by_role("button", name="Register it")).to_have_count(0)
+    draft.fill(json.dumps({"type": "object", "required": ["tray"], "title": "Meal"}))
+    page.get_by_role("button", name="Check").click()
+    page.get_by_role("button", name="Register it").click()
+    versions = page.get_by_role("table", name="Versions").locator("tbody tr")
+    expect(versions).to_have_count(2)
+    expect(page.locator("pre.diff .added").filter(has_text="Meal")).to_have_count(1)
+    assert len(port.ask("/api/schemas/meal/versions")["versions"]) == 2
+
+
 def test_versions_that_do_not_go_together_are_said_to(visitor: Visitor, port: Airport) -> None:
     register(port.server, "tag", {"type": "object"})
     assert call(port.server, "PUT", "/api/schemas/tag/mode", {"mode": "none"}).status == 200

@@ -73,6 +73,7 @@ async function showOne(view) {
   const old = pick("old", numbers, Number(view.query.old) || numbers[Math.max(0, numbers.length - 2)]);
   const next = pick("new", numbers, Number(view.query.new) || numbers[numbers.length - 1]);
   const result = h("div", {});
+  const renewed = async () => { location.hash = link("schemas", subject, { at: found.versions.length + 1 }); };
   const compare = async () => {
     const both = await get(`${base}/differences`, { old: old.value, new: next.value }, view.signal);
     view.remember({ old: old.value, new: next.value });
@@ -86,7 +87,7 @@ async function showOne(view) {
   replace(view.root, heading(subject, h("span", {}, "Compatibility: ", badge(found.mode))),
     h("div", { class: "card" }, h("h2", {}, "Versions"), versions.element),
     h("div", { class: "card" }, h("h2", {}, "Difference"), h("form", { class: "filters" }, h("label", {}, "From version", old), h("label", {}, "To version", next)), result),
-    checkCard(base, found), registerCard(subject, found.versions.at(-1)?.references ?? [], async () => { location.hash = link("schemas", subject, { at: found.versions.length + 1 }); }));
+    checkCard(subject, found, renewed), registerCard(subject, found.versions.at(-1)?.references ?? [], renewed));
   await compare();
 }
 
@@ -140,8 +141,9 @@ function bindCard(reload) {
     h("label", {}, "Topic", topic), h("label", {}, "Subject", subject), h("label", {}, "Policy", policy), h("div", { class: "actions" }, h("button", {}, "Bind"))), said);
 }
 
-/** @param {string} base @param {any} found */
-function checkCard(base, found) {
+/** @param {string} subject @param {any} found @param {() => Promise<void>} reload */
+function checkCard(subject, found, reload) {
+  const base = `/api/schemas/${encodeURIComponent(subject)}`;
   const latest = found.versions.filter((/** @type {any} */ each) => !each.deleted).at(-1) ?? found.versions.at(-1);
   const references = latest?.references ?? [];
   const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "definition", spellcheck: "false", placeholder: "Definition of the next version" }));
@@ -154,18 +156,25 @@ function checkCard(base, found) {
       replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
     }
   };
-  return h("div", { class: "card" }, h("h2", {}, "Check a new version"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
-    onsubmit: async (/** @type {Event} */ event) => {
-      event.preventDefault();
-      try {
-        const checked = await send("POST", `${base}/check`, { type: type.value, definition: text.value, references });
-        replace(result, verdict(checked.reasons, `Compatible with version ${checked.version} (${checked.mode}). Register it with raceway schema register.`, `Not compatible with version ${checked.version} (${checked.mode}):`));
-      } catch (error) {
-        replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
-      }
-    },
-  }, h("label", {}, "Definition", text), h("p", { class: "actions" }, h("label", { class: "row" }, "Type", type), h("button", {}, "Check"),
-    h("button", { type: "button", class: "quiet", onclick: load }, "Start with the latest"))), result);
+  /** What was checked, even if the text has changed since. @param {any} checked */
+  const offer = (checked) => h("p", { class: "actions" }, h("button", { type: "button", onclick: () => told(result, async () => {
+    const made = await send("POST", `${base}/versions`, checked);
+    await reload();
+    return `Version ${made.version} of ${subject} is registered.`;
+  }) }, "Register it"));
+  const check = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    const sent = { type: type.value, definition: text.value, references };
+    try {
+      const checked = await send("POST", `${base}/check`, sent);
+      replace(result, verdict(checked.reasons, `Compatible with version ${checked.version} (${checked.mode}).`, `Not compatible with version ${checked.version} (${checked.mode}):`), checked.reasons.length ? null : offer(sent));
+    } catch (error) {
+      replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
+    }
+  };
+  return h("div", { class: "card" }, h("h2", {}, "Check a new version"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", { onsubmit: check },
+    h("label", {}, "Definition", text), h("p", { class: "actions" }, h("label", { class: "row" }, "Type", type), h("button", {}, "Check"),
+      h("button", { type: "button", class: "quiet", onclick: load }, "Start with the latest"))), result);
 }
 
 /** @param {any} reader @param {any} data @param {string[]} reasons why not */
