@@ -27,6 +27,8 @@ SHOWN = shown(TOPICS)
 # bytes of an answer, rows of its tables, elements. And bytes of a list of 1,000 topics, the longest that there is.
 MOST_QUESTIONS, MOST_PAGE_BYTES, MOST_ROWS, MOST_ELEMENTS = 4, 10_000, 100, 2_000
 MOST_BYTES = 250_000
+# Lines that leave one box of the service graph, each with its number of messages (`FAN` of services.js).
+FAN = 6
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +121,17 @@ def test_typing_a_name_narrows_the_list(visitor: Visitor) -> None:
     visitor.assert_well()
 
 
-# Rectangles of all texts of the drawing, of its boxes, and of the drawing itself.
+# Rectangles of all texts of the drawing, of its boxes, and of the drawing itself; and points of its lines.
 RECTANGLES = """(drawing) => {
   const of = (each) => { const box = each.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; };
   return {
     labels: [...drawing.querySelectorAll(".edge text")].map(of), whole: of(drawing),
     boxes: [...drawing.querySelectorAll(".node rect")].map(of),
     names: [...drawing.querySelectorAll(".node")].map((each) => each.querySelector("text").textContent),
+    points: [...drawing.querySelectorAll("path:not(.tip)")].flatMap((each) => {
+      const [long, at] = [each.getTotalLength(), each.getScreenCTM()];
+      return Array.from({length: Math.floor(long / 2)}, (_, step) => each.getPointAtLength(2 * step)).map(({x, y}) => [at.a * x + at.e, at.d * y + at.f]);
+    }),
   };
 }"""
 
@@ -135,15 +141,22 @@ def overlap(one: list[float], other: list[float]) -> bool:
     return min(one[2], other[2]) - max(one[0], other[0]) > 2 and min(one[3], other[3]) - max(one[1], other[1]) > 2
 
 
+def within(point: list[float], box: list[float]) -> bool:
+    """Whether a point is in a rectangle, more than a pixel from its border."""
+    return box[0] + 1 < point[0] < box[2] - 1 and box[1] + 1 < point[1] < box[3] - 1
+
+
 @pytest.mark.parametrize("focus", ["", "service%20filler"])
 def test_the_service_graph_stays_readable(visitor: Visitor, focus: str) -> None:
-    """No label lies on another or on a box, and what there is of thousands fits a screen or two."""
+    """No label lies on another, on a box or on a line, and what there is of thousands fits a screen or two."""
     page = visitor.go(f"services?focus={focus}" if focus else "services")
     drawing = page.locator("svg.graph")
     expect(drawing.locator(".node", has_text="filler")).to_be_attached()
     found = drawing.evaluate(RECTANGLES)
     things = found["labels"] + found["boxes"]
     assert [(one, other) for at, one in enumerate(things) for other in things[:at] if overlap(one, other)] == []
+    assert len(found["labels"]) >= FAN
+    assert [(label, point) for label in found["labels"] for point in found["points"] if within(point, label)] == []
     assert found["whole"][3] - found["whole"][1] <= 1300
     assert any(re.fullmatch(r"over [\d,]+ more", name) for name in found["names"])
     assert f"{TOPICS - 60:,} more pairs" in page.locator("main").inner_text()

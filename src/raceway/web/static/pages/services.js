@@ -19,11 +19,16 @@ const ASKED = 500;
 const LISTED = 60;
 const LETTERS = 20;
 const LABEL = 17;
+// Width of a letter of a label, at most; where in a gap labels are tried; how far a line within a column swings out.
+const LETTER = 6.6;
+const ALONG = [0.5, 0.25, 0.75, 0, 1];
+const BULGE = 60;
 
 /**
  * @typedef {{from: string, to: string, label: string, wire: string, errors: number, weight: number, gathered?: number}} Edge  `weight` 0: who listens; `gathered`: stands for so many
  * @typedef {{id: string, name: string, kind: "service" | "topic" | "rest", under: string, around?: string}} Box  `around`: what it is a rest of
  * @typedef {{x: number, y: number}} Corner
+ * @typedef {{x: number, y: number, width: number, height: number}} Area  `x`: its middle, `y`: its upper end
  */
 
 /** @type {[string, string][]} */
@@ -147,55 +152,102 @@ function draw(flows, listeners, room, focus, text, address) {
     return { x: BOX.margin + place.column * across, y: BOX.margin + place.row * BOX.down };
   };
   const heaviest = Math.max(...edges.map((edge) => edge.weight));
-  /** @type {Corner[]} */
-  const taken = [];
-  const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest, across - BOX.width, taken));
+  const curves = edges.map((edge) => curve(corner(edge.from), corner(edge.to)));
+  const lines = edges.map((edge, at) => arrow(edge, curves[at], heaviest));
+  const labels = placed(edges, curves, across - BOX.width);
   // In an order that traffic does not change: a box stays the same element while its figures change.
   const boxes = [...nodes.values()].sort((one, other) => (one.id < other.id ? -1 : 1)).map((each) => box(each, corner(each.id), address(each.around ?? each.id), each.id === focus));
-  const drawing = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
+  const drawing = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, labels, boxes);
   const undrawn = left + fitting.length - edges.reduce((sum, edge) => sum + (edge.gathered ?? 1), 0);
   return undrawn > 0 ? h("div", {}, h("p", { class: "soft" }, `The busiest connections; ${count(undrawn)} more are in the tables, and around their boxes.`), drawing) : drawing;
 }
 
 /**
  * From box to box; what points back leaves at the left, a little lower, so that both ways can be seen.
- * @param {Edge} edge
+ * @typedef {{x1: number, y1: number, x2: number, y2: number, side: number, beside: boolean}} Curve  `side`: -1 if it points back; `beside`: within one column
  * @param {Corner} from
  * @param {Corner} to
- * @param {number} heaviest
- * @param {number} gap  between columns
- * @param {Corner[]} taken  where names stand already
+ * @returns {Curve}
  */
-function arrow(edge, from, to, heaviest, gap, taken) {
+function curve(from, to) {
   const back = to.x < from.x;
   const beside = to.x === from.x;
-  const side = back ? -1 : 1;
   const lower = back || beside ? 10 : -4;
-  const [x1, y1] = [back ? from.x : from.x + BOX.width, from.y + BOX.height / 2 + lower];
-  const [x2, y2] = [back || beside ? to.x + BOX.width : to.x, to.y + BOX.height / 2 + lower];
-  const bend = beside ? 60 : Math.abs(x2 - x1) / 2;
+  return { x1: back ? from.x : from.x + BOX.width, y1: from.y + BOX.height / 2 + lower, x2: back || beside ? to.x + BOX.width : to.x, y2: to.y + BOX.height / 2 + lower, side: back ? -1 : 1, beside };
+}
+
+/** @param {Edge} edge @param {Curve} curve @param {number} heaviest */
+function arrow(edge, { x1, y1, x2, y2, side, beside }, heaviest) {
+  const bend = beside ? BULGE : Math.abs(x2 - x1) / 2;
   const d = `M${x1} ${y1}C${x1 + side * bend} ${y1} ${beside ? x2 + bend : x2 - side * bend} ${y2} ${x2} ${y2}`;
-  // In the first gap or the last one: between them there may be boxes before the line.
-  const middles = beside ? [x1 + 45] : [x1 + (side * gap) / 2, x2 - (side * gap) / 2];
-  const spot = middles.map((x) => ({ x, y: beside ? (y1 + y2) / 2 : heightAt([x1, y1], [x2, y2], x) })).find((each) => isFree(each, taken));
-  if (spot && edge.weight) taken.push(spot);
   const thick = 1.2 + 2.8 * (Math.log(1 + edge.weight) / Math.log(1 + heaviest));
   return s("g", { class: `edge ${wireClass(edge.wire)}` }, s("path", { d, "stroke-width": thick.toFixed(1) }),
-    s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }), spot ? label(edge, spot, back) : null);
+    s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }));
 }
 
-/** Names that would lie upon others are left out; the table has them. @param {Corner} spot @param {Corner[]} taken */
-function isFree(spot, taken) {
-  return taken.every((other) => Math.abs(other.x - spot.x) > 90 || Math.abs(other.y - spot.y) > 11);
+/**
+ * The names and figures of lines, the busiest first. One that finds no room is left out; the table has it.
+ * @param {Edge[]} edges
+ * @param {Curve[]} curves
+ * @param {number} gap  between columns
+ */
+function placed(edges, curves, gap) {
+  /** @type {Area[]} */
+  const taken = [];
+  return edges.map((edge, at) => {
+    const spot = edge.weight ? spots(edge, curves[at], gap).find((area) => taken.every((other) => !overlap(area, other)) && curves.every((each) => !crosses(each, area))) : undefined;
+    if (spot) taken.push(spot);
+    return spot ? label(edge, spot) : null;
+  });
 }
 
-/** @param {Edge} edge @param {Corner} spot @param {boolean} below */
-function label(edge, { x, y }, below) {
-  if (!edge.weight) return null;
-  const first = below ? y + 14 : y - (edge.label ? 18 : 6);
+/**
+ * Where the label of a line may stand: near it, in the first gap or the last one. Between them there may be boxes.
+ * @param {Edge} edge
+ * @param {Curve} curve
+ * @param {number} gap
+ * @returns {Area[]}
+ */
+function spots(edge, { x1, y1, x2, y2, side, beside }, gap) {
+  const words = [clipped(edge.label, LABEL), figures(edge)];
+  const width = LETTER * Math.max(...words.map((each) => each.length)) + 4;
+  const height = edge.label ? 26 : 14;
+  if (beside) return [{ x: x1 + 0.75 * BULGE + 4 + width / 2, y: (y1 + y2 - height) / 2, width, height }];
+  const inner = gap - width - 8;
+  const places = inner > 0 ? ALONG.map((part) => width / 2 + 4 + part * inner) : [gap / 2];
+  return places.flatMap((place) => [x1 + side * place, x2 - side * place]).flatMap((x) => {
+    const heights = [x - width / 2, x, x + width / 2].map((each) => heightAt([x1, y1], [x2, y2], each));
+    const [above, below] = [Math.min(...heights) - height - 3, Math.max(...heights) + 3];
+    return (side < 0 ? [below, above] : [above, below]).map((y) => ({ x, y, width, height }));
+  });
+}
+
+/** @param {Area} one @param {Area} other */
+function overlap(one, other) {
+  return Math.abs(one.x - other.x) < (one.width + other.width) / 2 && one.y < other.y + other.height && other.y < one.y + one.height;
+}
+
+/** @param {Curve} curve @param {Area} area */
+function crosses({ x1, y1, x2, y2, beside }, { x, y, width, height }) {
+  const [left, right] = [x - width / 2, x + width / 2];
+  if (beside) return left < x1 + 0.75 * BULGE + 2 && right > x1 && Math.min(y1, y2) < y + height && y < Math.max(y1, y2);
+  const [begin, end] = [Math.max(left, Math.min(x1, x2)), Math.min(right, Math.max(x1, x2))];
+  if (begin > end) return false;
+  // It rises or falls all the way.
+  const heights = [heightAt([x1, y1], [x2, y2], begin), heightAt([x1, y1], [x2, y2], end)];
+  return Math.min(...heights) - 2 < y + height && y < Math.max(...heights) + 2;
+}
+
+/** @param {Edge} edge */
+function figures(edge) {
+  return `${count(edge.weight)}${edge.errors ? ` ${failedShare(edge.errors, edge.weight)} failed` : ""}`;
+}
+
+/** @param {Edge} edge @param {Area} area */
+function label(edge, { x, y }) {
   const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: "counted" }, count(edge.weight)),
     edge.errors ? s("tspan", { class: "counted failing" }, ` ${failedShare(edge.errors, edge.weight)} failed`) : null];
-  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.errors ? `, ${count(edge.errors)} failed` : ""}`.trim()));
+  return s("g", { class: `edge ${wireClass(edge.wire)}` }, s("text", { x, y: y + 10, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.errors ? `, ${count(edge.errors)} failed` : ""}`.trim())));
 }
 
 /** @param {Box} node @param {Corner} at @param {string} href @param {boolean} isFocus */
