@@ -130,7 +130,8 @@ RECTANGLES = """(drawing) => {
     names: [...drawing.querySelectorAll(".node")].map((each) => each.querySelector("text").textContent),
     points: [...drawing.querySelectorAll("path:not(.tip)")].flatMap((each) => {
       const [long, at] = [each.getTotalLength(), each.getScreenCTM()];
-      return Array.from({length: Math.floor(long / 2)}, (_, step) => each.getPointAtLength(2 * step)).map(({x, y}) => [at.a * x + at.e, at.d * y + at.f]);
+      const steps = Array.from({length: Math.floor(long / 2)}, (_, step) => each.getPointAtLength(2 * step));
+      return steps.map(({x, y}) => [at.a * x + at.e, at.d * y + at.f]);
     }),
   };
 }"""
