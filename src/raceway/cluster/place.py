@@ -30,7 +30,7 @@ KAFKA_S = 15.0
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster is, written once. `marker` begins its blocks, `source` names its journal to readers."""
+    """Constants of a cluster, written once. `marker` begins its blocks, `source` names its journal to readers."""
 
     format: int
     name: str

@@ -12,7 +12,7 @@ from raceway.journal.kafka.snapshots import LaneOwner, maybe_owner, snapshots_of
 
 
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane. `node` is empty if nobody owns it; `epoch` is -1 if nobody did so far.
+    """Status of a lane. `node` is empty if nobody owns it; `epoch` is -1 if nobody did so far.
 
     `end` is the offset in Kafka that the next record gets; `behind_snapshot` counts the records that a new owner would
     have to replay.
@@ -37,7 +37,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
 
 class TopicVerdict(msgspec.Struct, frozen=True):
-    """What was found about a topic."""
+    """Finding about a Kafka topic, as text."""
 
     verdict: Verdict
     topic: str

@@ -21,7 +21,7 @@ Verdict = Literal["ok", "warning", "bad"]
 
 
 class TopicFinding(NamedTuple):
-    """What was found about a topic. `bad`: acknowledged messages could be lost, or none is taken."""
+    """Finding about a Kafka topic. `bad`: acknowledged messages could be lost, or none is taken."""
 
     verdict: Verdict
     topic: str

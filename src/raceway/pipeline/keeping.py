@@ -46,7 +46,7 @@ class Removed(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """What the log of a table says. `newest` is the time (UTC) of its newest row, or the day if the log has no more."""
+    """Facts from the log of a table. `newest` is the time (UTC) of its newest row, or the day if that is all it has."""
 
     name: str
     rows: int

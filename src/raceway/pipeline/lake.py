@@ -170,7 +170,7 @@ class Lake:
         )
 
     def changes(self, table: str, since: int | None) -> FileChanges:
-        """What commits of rows changed after a version; everything that is there if that is None.
+        """Return the changes by commits of rows after a version; all files of the table if that is None.
 
         Raises PipelineError if the log no longer has these versions.
         """
@@ -305,7 +305,7 @@ class Lake:
 
 
 def _properties(found: Snapshot | None, kind: str, progress: Mapping[str, int]) -> Any:
-    """What a commit on top of a version carries besides files."""
+    """Return the properties of a commit on top of a version."""
     from deltalake import CommitProperties, Transaction
 
     last = (found.transaction(WRITER) or 0) if found else 0

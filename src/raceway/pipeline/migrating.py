@@ -44,7 +44,7 @@ _MOVED = schema_of_tuple(Moved)
 
 
 class _Note(msgspec.Struct, kw_only=True):
-    """What the former version noted about a part."""
+    """Note of the former version about a part."""
 
     rows: int = 0
     gaps: list[tuple[int, int]] = []

@@ -165,7 +165,7 @@ def _json(schema: Any, document: Any, depth: int) -> Kind:
 
 
 def _pointed(document: Any, reference: Any) -> Any:
-    """What a reference within a document points to (RFC 6901); None if it leads elsewhere."""
+    """Return the target of a reference within a document (RFC 6901); None if it leads elsewhere."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found = document

@@ -137,7 +137,7 @@ class Recount:
             path.unlink()
 
     def maybe_expected(self, table: Table) -> Expected | None:
-        """What a table must have; None for one that is not computed from messages."""
+        """Return the rows that a table must have; None for one that is not computed from messages."""
         if table.name == "gold.traces":
             told = (
                 "messages that begin a trace: roots, the first of a correlation id after silence, or of a trace too old"
@@ -217,7 +217,7 @@ class Recount:
             yield from bronze.dataset().to_batches(columns=_READ, filter=only_here)
 
     def _narrow(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What is counted of messages."""
+        """Return the columns of messages that are counted."""
         columns = {name: batch.column(name) for name in _PLAIN}
         attributes = [dict(each or ()) for each in batch.column("attributes").to_pylist()]
         for name, attribute in _ATTRIBUTES.items():
@@ -233,7 +233,7 @@ class Recount:
     def _read(
         self, source: str, topic: str, kind: str, time_us: int, wire: str, payload: bytes | None, *named: int | None
     ) -> _Read:
-        """What schemas say of a message."""
+        """Read a message by the schema of its topic."""
         schema_id, number = named
         may_be_typed = source == JOURNAL and topic != REJECTED_TOPIC and payload is not None
         if may_be_typed and (schema_id is not None or payload[:1] == b"\x00"):  # type: ignore[index]  # not None

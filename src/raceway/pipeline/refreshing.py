@@ -35,7 +35,7 @@ _TASK_BYTES, _SMALL_BYTES = 24 * MIB, 4 * MIB
 
 @dataclass(frozen=True)
 class Work:
-    """What one table has to do in a pass: the changes of its inputs."""
+    """Work of one table in a pass: the changes of its inputs."""
 
     lake: Lake
     table: Derived
@@ -162,7 +162,7 @@ def _update(lake: Lake, table: Derived, horizons: Mapping[str, int]) -> bool:
 
 
 def _changes(lake: Lake, table: Derived) -> dict[str, FileChanges]:
-    """What is new for a table. It is computed from all there is if the log of an input does not reach that far back."""
+    """Return what is new for a table: all there is if the log of an input does not reach that far back."""
     try:
         return {name: lake.changes(name, lake.progress(table.name, name)) for name in table.inputs}
     except PipelineError:

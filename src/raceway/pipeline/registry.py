@@ -44,7 +44,7 @@ def every(typed: Sequence[Derived] = ()) -> dict[str, Table]:
 
 
 def table(name: str) -> Table:
-    """One of the tables that every lake has."""
+    """Return one of the tables that every lake has."""
     return every()[name]
 
 

@@ -77,7 +77,7 @@ class Snapshot:
         }
 
     def log_entry(self, version: int) -> str:
-        """What the log says about a version. Raises PipelineError if it is no longer there."""
+        """Return the log's entry of a version. Raises PipelineError if it is no longer there."""
         path = f"{self.storage.path(self.table)}/_delta_log/{version:020d}.json"
         with explained(self.table), self.storage.filesystem().open_input_stream(path) as stream:
             return bytes(stream.read()).decode()

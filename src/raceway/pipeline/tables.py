@@ -73,7 +73,7 @@ class NewRows(NamedTuple):
 
 
 class StoredTables(Protocol):
-    """What a table asks of those that are there (see `lake`)."""
+    """Stored tables, as a table asks for them (see `lake`)."""
 
     def files(self, table: str) -> pa.Table: ...
     def paths(self, table: str, **bounds: tuple[Any, Any]) -> list[str]: ...
@@ -95,7 +95,7 @@ class FileChanges(NamedTuple):
 
 
 class Step(Protocol):
-    """What one table has to do: the changes of its inputs (see `refreshing`)."""
+    """Work of one table: the changes of its inputs (see `refreshing`)."""
 
     @property
     def lake(self) -> StoredTables: ...

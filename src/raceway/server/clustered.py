@@ -45,7 +45,7 @@ RETRY_S, LOOK_S = 1.0, 2.0
 
 
 class ClusterNode:
-    """One node, from the start of its process to its end, which is when `stop` is set."""
+    """Node of a cluster, from the start of its process to its end, which is when `stop` is set."""
 
     def __init__(self, settings: config.Config, serve: Serve, stop: asyncio.Event) -> None:
         self._settings, self._serve, self._stop = settings, serve, stop

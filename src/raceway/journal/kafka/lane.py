@@ -16,7 +16,7 @@ Told: TypeAlias = Callable[[int | None, UnavailableError | None], None]
 
 
 class Lane(Protocol):
-    """One lane of a cluster. All methods may be called in any thread; those that wait raise UnavailableError."""
+    """Lane of a cluster. All methods may be called in any thread; those that wait raise UnavailableError."""
 
     name: str
 

@@ -43,7 +43,7 @@ class _PackedSegment(msgspec.Struct, array_like=True):
 
 
 class LanePlace:
-    """What the segments of a lane share: the lane, the cache, the thread that must not wait."""
+    """State that the segments of a lane share: the lane, the cache, the thread that must not wait."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class PerformBody(_Body, frozen=True):
 
 
 class WrittenBody(_Body, frozen=True):
-    """So many bytes of copies were taken by the peer."""
+    """Bytes of copies that the peer has taken."""
 
     peer: int
     size: int
