@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raceway.cli.app import app
+from raceway.client import sync
 from raceway.errors import RemoteError
 from tests.rigs.server import Server, running_server, wait_until
 
@@ -45,6 +46,15 @@ def test_a_peer_is_listed_and_disconnected_by_its_address(server: Server) -> Non
         assert stream.recv(1) == b""
     result = run(server, "disconnect", address)
     assert (result.exit_code, "see `raceway peer list`" in result.stderr) == (1, True)
+
+
+def test_a_peer_is_called_by_the_name_of_its_consumer(server: Server) -> None:
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
+        bus.publish("gate.boarding", b"1")
+        with bus.subscribe("gate.boarding", "board", name="display-1"):
+            (row,) = wait_until(lambda: listed(server, "--contains", "display-1"))
+            assert "display-1" in run(server, "list").stdout
+            assert run(server, "disconnect", "display-1").stderr == f"peer {row['id']} (danube) is disconnected\n"
 
 
 def test_a_peer_is_disconnected_by_its_id_for_programs(server: Server) -> None:

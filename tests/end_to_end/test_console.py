@@ -520,6 +520,17 @@ def test_progress_that_is_drawn_again_is_as_long_as_it_says(visitor: Visitor) ->
     assert width == f"{said}%"
 
 
+def test_tables_show_all_of_their_columns_on_a_screen_of_1280(visitor: Visitor) -> None:
+    """Also the buttons of a row, in its last column."""
+    for place in (*PAGES, "topics/gate.boarding", "schemas/boarding"):
+        page = visitor.go(place)
+        expect(page.locator("main .loading:visible")).to_have_count(0)
+        hidden = page.locator("main .scroll:has(table)").evaluate_all(
+            "all => all.filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.innerText)"
+        )
+        assert hidden == [], place
+
+
 def test_pages_fit_a_narrow_screen(browser: Browser, port: Airport) -> None:
     places = [
         *PAGES, "topics/gate.boarding", f"traces/{port.trace_id}", "schemas/boarding", "pipeline/gold.topic_stats",

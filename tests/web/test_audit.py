@@ -41,7 +41,7 @@ def test_a_change_is_recorded_with_who_and_what(server: Server) -> None:
     entry = newest(server, before)
     facts = entry["attributes"]
     assert (facts["method"], facts["path"], facts["status"]) == ("POST", "/api/subscriptions", "201")
-    assert facts["action"].startswith("Create a subscription")
+    assert facts["action"] == "Create a subscription that starts at a position, before it has consumers"
     assert (facts["principal"], facts["address"]) == (entry["producer"], "127.0.0.1")
     assert json.loads(entry["payload"]) == {"topic": "a.b", "name": "billing", "create_topic": True}
 

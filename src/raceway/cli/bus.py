@@ -127,8 +127,7 @@ def find_url(
         running = maybe_running(folder)
         if running is None:
             fail(
-                f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
-                "or name one with --url or --data",
+                _missing(folder),
                 ExitCode.UNREACHABLE,
             )
         return _door_of(running.urls, door, f"the data folder {folder}", is_encrypted=False)
@@ -154,10 +153,17 @@ def console_url(url: str | None, data: Path | None, *, context: str | None = Non
     running = maybe_running(folder)
     if running is None:
         fail(
-            f"no bus runs on the data folder {folder}: name one with --url raceway://HOST:PORT or --data",
+            _missing(folder),
             ExitCode.UNREACHABLE,
         )
     return running.urls["console"]
+
+
+def _missing(folder: Path) -> str:
+    return (
+        f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
+        "or name one with --url raceway://HOST:PORT or --data"
+    )
 
 
 def _ask_doors(console: str, token: str, timeout_s: float) -> dict[str, str]:

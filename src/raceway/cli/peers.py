@@ -20,7 +20,7 @@ def list_peers(
     """List connected peers."""
     page = cli.ask(PATH, query={"contains": contains})
     columns = {
-        "id": "id", "name": "name", "wire": "wire", "address": "address",
+        "id": "id", "name": _name_of, "wire": "wire", "address": "address",
         "connected": lambda row: output.moment(row["connected_us"]), ">subscriptions": "subscriptions",
     }  # fmt: skip
     cli.show(page["peers"], columns, "Connected peers")
@@ -38,10 +38,15 @@ def disconnect(
     cli.tell(done, f"peer {found['id']} ({found['wire']}) is disconnected")
 
 
+def _name_of(row: dict[str, Any]) -> str:
+    """The name that a peer gave, or those of its producers and consumers."""
+    return row["name"] or ", ".join(row["aliases"])
+
+
 def _find(cli: options.OverConsole, wanted: str) -> dict[str, Any]:
     """Return the one peer of this id, name or address. Ends the command if there are none or several."""
     page = cli.ask(PATH, query={"contains": wanted})
-    found = [row for row in page["peers"] if wanted in (row["id"], row["name"], row["address"])]
+    found = [row for row in page["peers"] if wanted in (row["id"], row["name"], row["address"], *row["aliases"])]
     if not found:
         output.fail(f"no peer has the id, name or address {wanted!r}: see `raceway peer list`")
     if len(found) > 1:

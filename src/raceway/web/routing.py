@@ -124,6 +124,11 @@ class Operation(NamedTuple):
         """Whether it changes the bus: neither reads nor checks, nor sends messages. Changes are recorded."""
         return self.method != "GET" and self.access not in (READ_SCHEMAS, PRODUCE)
 
+    @property
+    def action(self) -> str:
+        """What it does: the first sentence of its summary."""
+        return self.summary.partition(". ")[0].removesuffix(".") or self.path
+
     def arguments(self, request: Request) -> dict[str, Any]:
         """Return the arguments of the handler. Raises MalformedError."""
         given = {"request": request, **request.path_params}
@@ -311,7 +316,7 @@ class WebRoute(routing.Route):
             found = handler(**operation.arguments(request))
             response = form.answer(await (_asked(request, found) if operation.method == "GET" else found))
             if operation.is_change:
-                await record(request.app.state.door, request, operation.summary or operation.path, response)
+                await record(request.app.state.door, request, operation.action, response)
         except form.errors as error:
             return form.refused(error)
         return response

@@ -71,7 +71,8 @@ export async function told(said, act) {
 export function inFlight(row) {
   if (!row.in_flight_limit) return count(row.in_flight);
   // Handed out before the bus lowered the limit for a slow consumer.
-  return row.in_flight > row.in_flight_limit ? `${count(row.in_flight)}, limit now ${count(row.in_flight_limit)}` : `${count(row.in_flight)} of ${count(row.in_flight_limit)}`;
+  if (row.in_flight <= row.in_flight_limit) return `${count(row.in_flight)} of ${count(row.in_flight_limit)}`;
+  return h("span", {}, count(row.in_flight), h("small", { class: "under" }, `limit now ${count(row.in_flight_limit)}`));
 }
 
 /** Notices of blocked subscriptions, and the form of one policy. */

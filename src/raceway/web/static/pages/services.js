@@ -186,7 +186,8 @@ function arrow(edge, { x1, y1, x2, y2, side, beside }, heaviest) {
 }
 
 /**
- * The names and figures of lines, the busiest first. One that finds no room is left out; the table has it.
+ * The names and figures of lines, the busiest first, each nearer to its own line than to others. One that finds no room
+ * is left out; the table has it.
  * @param {Edge[]} edges
  * @param {Curve[]} curves
  * @param {number} gap  between columns
@@ -195,7 +196,7 @@ function placed(edges, curves, gap) {
   /** @type {Area[]} */
   const taken = [];
   return edges.map((edge, at) => {
-    const spot = edge.weight ? spots(edge, curves[at], gap).find((area) => taken.every((other) => !overlap(area, other)) && curves.every((each) => !crosses(each, area))) : undefined;
+    const spot = edge.weight ? spots(edge, curves[at], gap).find((area) => taken.every((other) => !overlap(area, other)) && curves.every((each) => !crosses(each, area) && away(each, area) >= away(curves[at], area))) : undefined;
     if (spot) taken.push(spot);
     return spot ? label(edge, spot) : null;
   });
@@ -236,6 +237,12 @@ function crosses({ x1, y1, x2, y2, beside }, { x, y, width, height }) {
   // It rises or falls all the way.
   const heights = [heightAt([x1, y1], [x2, y2], begin), heightAt([x1, y1], [x2, y2], end)];
   return Math.min(...heights) - 2 < y + height && y < Math.max(...heights) + 2;
+}
+
+/** How far a line is from the middle of an area, above or below it. @param {Curve} curve @param {Area} area */
+function away({ x1, y1, x2, y2, beside }, { x, y, height }) {
+  if (beside || x < Math.min(x1, x2) || x > Math.max(x1, x2)) return Infinity;
+  return Math.abs(heightAt([x1, y1], [x2, y2], x) - y - height / 2);
 }
 
 /** @param {Edge} edge */

@@ -24,7 +24,7 @@ export async function show(view) {
   /** A button is made once; what it acts on is as it is now. @param {any} row */
   const now = (row) => newest.get(keyOf(row)) ?? row;
   const table = new Table([
-    { title: "Name", cell: (row) => h("span", {}, row.name, row.blocked_at === null ? null : [" ", badge("blocked", "bad")]), class: "wide" },
+    { title: "Name", cell: (row) => h("span", {}, row.name, row.blocked_at === null ? null : [" ", badge("blocked", "bad")]), class: "name" },
     { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true },
     { title: "Kind", cell: (row) => (row.kind === "queue" ? "queue" : row.type), fixed: true },
     { title: "Lag", number: true, cell: (row) => flagged(row.lag, row.blocked_at === null ? "warn" : "bad") },
