@@ -125,7 +125,7 @@ def test_typing_a_name_narrows_the_list(visitor: Visitor) -> None:
 RECTANGLES = """(drawing) => {
   const of = (each) => { const box = each.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; };
   return {
-    labels: [...drawing.querySelectorAll(".edge text")].map(of), whole: of(drawing),
+    labels: [...drawing.querySelectorAll(".caption")].map(of), whole: of(drawing),
     boxes: [...drawing.querySelectorAll(".node rect")].map(of),
     names: [...drawing.querySelectorAll(".node")].map((each) => each.querySelector("text").textContent),
     points: [...drawing.querySelectorAll("path:not(.tip)")].flatMap((each) => {

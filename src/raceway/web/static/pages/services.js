@@ -254,7 +254,7 @@ function figures(edge) {
 function label(edge, { x, y }) {
   const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: "counted" }, count(edge.weight)),
     edge.errors ? s("tspan", { class: "counted failing" }, ` ${failedShare(edge.errors, edge.weight)} failed`) : null];
-  return s("g", { class: `edge ${wireClass(edge.wire)}` }, s("text", { x, y: y + 10, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.errors ? `, ${count(edge.errors)} failed` : ""}`.trim())));
+  return s("text", { x, y: y + 10, class: "caption", "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.errors ? `, ${count(edge.errors)} failed` : ""}`.trim()));
 }
 
 /** @param {Box} node @param {Corner} at @param {string} href @param {boolean} isFocus */
