@@ -10,6 +10,7 @@ import pytest
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.recounting import Recount
+from raceway.pipeline.registry import names
 from raceway.pipeline.tables import Limits
 from tests.pipeline.lakes import append
 from tests.pipeline.rows import START_US, Row, answer, message, request
@@ -64,6 +65,11 @@ CALLS = [
 )  # fmt: skip
 def test_numbers_are_those_counted_by_hand(tmp_path: Path, name: str, messages: list[Row], wanted: int | None) -> None:
     assert counted(tmp_path, messages, name) == wanted
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_table_for_users_has_a_number(tmp_path: Path, name: str) -> None:
+    assert counted(tmp_path, [message(0)], name) is not None
 
 
 @pytest.mark.parametrize(("hours", "traces"), [(24, 1), (1, 3)])
