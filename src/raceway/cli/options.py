@@ -64,7 +64,10 @@ ConsoleUrl = Annotated[
 ]
 Context = Annotated[str | None, "--context NAME", "The bus, by the name of a saved context."]
 Timeout = Annotated[
-    float | None, "--timeout SECONDS", "How long to wait for an answer of the bus. Default: 30.", {"min": 0.001}
+    float | None,
+    "--timeout SECONDS",
+    "How long to wait for an answer of the bus. Default: 30, of `trace` 120.",
+    {"min": 0.001},
 ]
 Token = Annotated[
     str,

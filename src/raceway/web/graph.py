@@ -149,5 +149,7 @@ def _exchanges(hours: pa.Table, limit: int) -> tuple[list[Exchange], int]:
 
 
 def _busiest(counted: pa.Table, limit: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = counted.sort_by([("calls_sum", "descending"), ("topic", "ascending")]).slice(0, limit).to_pylist()
+    rows: list[dict[str, Any]] = (
+        counted.sort_by([("calls_sum", "descending"), ("topic", "ascending")]).slice(0, limit).to_pylist()
+    )
     return rows

@@ -197,5 +197,7 @@ def _unanswered(requests: pa.Table, answers: pa.Table, limit: int) -> dict[str, 
 
 def _busiest(counted: pa.Table, column: str, limit: int) -> list[dict[str, Any]]:
     """Return the `limit` rows with the largest value in `column`; those of the same value by topic."""
-    rows: list[dict[str, Any]] = counted.sort_by([(column, "descending"), ("topic", "ascending")]).slice(0, limit).to_pylist()
+    rows: list[dict[str, Any]] = (
+        counted.sort_by([(column, "descending"), ("topic", "ascending")]).slice(0, limit).to_pylist()
+    )
     return rows
