@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jwt
+import pyarrow as pa
 import structlog
 
 from raceway.journal.local import LocalJournal
@@ -160,6 +161,8 @@ class History:
         # Calls, messages and answers that clients have sent.
         self.calls = 0
         self.has_flips = False
+        # Batches of the journal that were read before, with their rows.
+        self._rows: dict[int, tuple[pa.RecordBatch, list[Row]]] = {}
         self.may_repeat = all(step.kind != "clock" for step in plan.steps)
 
     def run(self, only: Sequence[int] | None = None) -> None:
@@ -315,13 +318,17 @@ class History:
         journal = bus.journal
         first = journal.first_position()
         at_start = _told(journal)
-        rows = [
-            Row._make(values)
-            for batch in journal.read(first, journal.committed + 1, Row._fields)
-            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        ]
+        rows = [row for batch in journal.read(first, journal.committed + 1, Row._fields) for row in self._rows_of(batch)]
         # A lost file is told at the start; a flipped bit, where it cannot be mended, when its row is read.
         self.model.check_journal(rows, first, _told(journal) if self.has_flips else at_start)
+
+    def _rows_of(self, batch: pa.RecordBatch) -> list[Row]:
+        """Rows of a batch. The same batch, of a block that was decoded before, is not looked at again."""
+        kept = self._rows.get(id(batch))
+        if kept is None or kept[0] is not batch:
+            rows = [Row._make(each) for each in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+            kept = self._rows[id(batch)] = (batch, rows)
+        return kept[1]
 
     def _finish(self) -> None:
         """Take all troubles away, let everybody read, and check that everything promised has happened."""
@@ -421,10 +428,9 @@ class History:
         settings = self.world.settings
         for server in bus.doors.wires.values():
             gate = server.gate
-            most = HARD * gate.output_mark() + HIGH_WATER + _ONE_READ
-            for session in gate.sessions:
-                if session.waiting() > most:
-                    raise Broken(f"{session.waiting()} bytes wait for one connection, of at most {most}")
+            waiting = max((session.waiting() for session in gate.sessions), default=0)
+            if waiting > _ONE_READ and waiting > (most := HARD * gate.output_mark() + HIGH_WATER + _ONE_READ):
+                raise Broken(f"{waiting} bytes wait for one connection, of at most {most}")
         recent, most = bus.local.broker.subscriptions.recent.bytes, settings.broker.subscriptions.recent_bytes
         if recent > most + _ONE_READ:
             raise Broken(f"{recent} bytes of recent rows are kept, of at most {most}")
