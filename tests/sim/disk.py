@@ -218,6 +218,16 @@ class Disk:
         self.stamp(self.folder / name)
         return f"byte {at} bit {bit} of {name}"
 
+    def cut(self, name: str, dice: random.Random) -> str:
+        """Cut a file short, durably. Return where."""
+        file, path = self.names[name], self.folder / name
+        data = path.read_bytes()
+        size = dice.randrange(len(data)) if data else 0
+        file.durable, file.pending, file.size = bytearray(data[:size]), [], size
+        path.write_bytes(data[:size])
+        self.stamp(path)
+        return f"{name} at {size} of {len(data)} bytes"
+
     def remove(self, name: str) -> None:
         """Remove a file behind the back of whoever uses it."""
         (self.folder / name).unlink()

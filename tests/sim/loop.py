@@ -42,6 +42,7 @@ class SimLoop(base_events.BaseEventLoop):
     """Loop of one boot of the bus. After a crash it is never turned again."""
 
     _ready: deque[Any]
+    # Due times, numbers and timers: compared without a call of Python, of equal times the first set is the first due.
     _scheduled: list[Any]
 
     def __init__(self, now: Callable[[], float], network: Network, machine: SimMachine) -> None:
@@ -49,6 +50,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._now, self._network, self._machine = now, network, machine
         self.failures: list[str] = []
         self.is_dead = False
+        self._set = 0
 
     def time(self) -> float:
         return self._now()
@@ -57,18 +59,23 @@ class SimLoop(base_events.BaseEventLoop):
         """When a timer is due; now, if something is ready."""
         if self._ready:
             return self._now()
-        while self._scheduled and self._scheduled[0]._cancelled:
-            heapq.heappop(self._scheduled)._scheduled = False
-        return self._scheduled[0]._when if self._scheduled else None
+        scheduled = self._scheduled
+        while scheduled and scheduled[0][2]._cancelled:
+            heapq.heappop(scheduled)
+        return scheduled[0][0] if scheduled else None
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._set += 1
+        heapq.heappush(self._scheduled, (when, self._set, timer))
+        return timer
 
     def turn(self) -> None:
         """Run what is due and what is ready, once each."""
         scheduled, ready = self._scheduled, self._ready
         end = self._now() + 1e-9
-        while scheduled and scheduled[0]._when <= end:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            ready.append(handle)
+        while scheduled and scheduled[0][0] <= end:
+            ready.append(heapq.heappop(scheduled)[2])
         events._set_running_loop(self)
         try:
             for _ in range(len(ready)):
@@ -82,7 +89,7 @@ class SimLoop(base_events.BaseEventLoop):
 
     def timers(self) -> list[str]:
         """Names of the callbacks of all timers that are set."""
-        called = (handle._callback for handle in self._scheduled if not handle._cancelled)
+        called = (timer._callback for *_, timer in self._scheduled if not timer._cancelled)
         return [getattr(call, "__qualname__", type(call).__name__) for call in called]
 
     def forget(self) -> None:

@@ -298,9 +298,12 @@ class Model:
 
     def check_journal(self, rows: Iterable[Row], first_kept: int, told: Iterable[tuple[int, int]]) -> None:
         """All rows that are there, the first position that retention kept, and positions that are told to be lost."""
+        before = self.told
         self.rows, self.first_kept, self.told = list(rows), first_kept, list(told)
         if self.told and not self.is_damaged:
             raise Broken(f"positions {self.told[0]} are told to be lost, and nobody damaged a file")
+        if any(positions not in before for positions in self.told):
+            self._forget_cursors()
         self._check_rows()
         stored = self._stored()
         self._check_offsets()
@@ -319,6 +322,16 @@ class Model:
         self._check_connections(stored)
         self._positions |= {token: row.sequence for token, row in stored.items()}
         self._looked_until = max([self._looked_until, *(row.sequence for row in self.rows[-1:])])
+
+    def _forget_cursors(self) -> None:
+        """Rows are told to be lost, and cursors are rows, too: what was given before may be given again."""
+        for durable in self.durable.values():
+            durable.acknowledged.clear()
+        for queue in self.queues.values():
+            queue.again |= queue.seen
+        for asked in self.asked.values():
+            asked.served = 0
+        self._was_killed = True
 
     def _check_rows(self) -> None:
         time_us = sequence = -1

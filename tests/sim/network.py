@@ -28,6 +28,13 @@ class BoundSocket:
     def setsockopt(self, *_: Any) -> None:
         """Ignore options of the kernel."""
 
+    def getsockopt(self, *_: Any) -> int:
+        return 0
+
+    def fileno(self) -> int:
+        """No file of the kernel: what is sent past the transport fails, and then goes through it."""
+        return -1
+
     def close(self) -> None:
         """The server that listens is closed by itself."""
 
@@ -78,6 +85,8 @@ class Link(asyncio.Transport):
     # ---- transport of the bus ----------------------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket" and isinstance(self._protocol, asyncio.BufferedProtocol):  # picows cannot do without
+            return BoundSocket("127.0.0.1", self.port)
         return {"peername": self._peername, "sockname": ("127.0.0.1", self.port)}.get(name, default)
 
     def set_protocol(self, protocol: Any) -> None:
@@ -219,11 +228,23 @@ class Link(asyncio.Transport):
                 size = self.dice.randint(1, min(size, 40))
             data = bytes(self._inbox[:size])
             del self._inbox[:size]
-            self._protocol.data_received(data)
+            self._give(data)
             self._feed_later()
         elif self._is_half_closed and not self._eof_told:
             self._eof_told = True
             self._take_eof()
+
+    def _give(self, data: bytes) -> None:
+        """Give bytes to the protocol, or into its buffer."""
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.data_received(data)
+            return
+        while data and not self._is_closing:
+            buffer = self._protocol.get_buffer(len(data))
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            data = data[size:]
+            self._protocol.buffer_updated(size)
 
     def _take_eof(self) -> None:
         if not self._protocol.eof_received():

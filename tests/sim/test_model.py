@@ -187,6 +187,24 @@ def test_receivers_are_held_to_once() -> None:
     queue.take(message.token, message.payload, is_late=True)  # what was handed out before the power failed
 
 
+def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
+    told = Told()
+    queue, durable = told.model.add_queue("t"), told.model.add_durable("s on t", "t")
+    message = told.publish()
+    queue.take(message.token, message.payload)
+    durable.note_acknowledged(message.token)
+    told.model.is_damaged = True
+    told.model.note_end("stop")
+    told.publish("elsewhere", stored=False)
+    told.model.check_journal(told.rows, 0, [(1, 1)])
+    queue.take(message.token, message.payload)
+    durable.take(message.token, message.payload, 0, told.now + 1)
+    durable.note_acknowledged(message.token)
+    told.model.check_journal(told.rows, 0, [(1, 1)])  # told before
+    with pytest.raises(Broken):
+        durable.take(message.token, message.payload, 0, told.now + 1)
+
+
 def test_a_dead_letter_settles_a_message() -> None:
     told = Told()
     told.model.letters["dead"] = "t"

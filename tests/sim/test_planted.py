@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.planting import PLANTED, hunt, switches_of
+from tests.sim.history import make_plan, run_plan
+from tests.sim.planting import PLANTED, STEPS, hunt, switches_of
+from tests.sim.switches import read_switches
 
 FAULTS = {"fault-H1", "fault-H2", "fault-H4", "fault-H5", "fault-S1", "fault-M5"}
 
@@ -19,8 +21,8 @@ def test_there_are_twenty_planted_bugs_and_six_faults_taken_out_again() -> None:
 
 @pytest.mark.parametrize("patch", PLANTED, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found(patch: Path, tmp_path: Path) -> None:
-    found = hunt(patch, tmp_path, switches_of(patch))
+    found = hunt(patch, tmp_path)
     assert found.broken, f"not found: {found.output}"
     # That history breaks a promise because of the patch, not by itself.
-    clean = hunt(None, tmp_path, switches_of(patch), found.seed, histories=1)
+    clean = run_plan(make_plan(found.seed, STEPS, read_switches(switches_of(patch))))
     assert not clean.broken, f"seed {clean.seed} is broken without the patch, too: {clean.broken}"

@@ -149,8 +149,10 @@ def _under_present_names(source: dict[str, tuple[Any, str]], warnings: list[str]
 
 
 def _check_known(key: str, origin: str, known: Known) -> None:
+    if key in known:
+        return
     tables = [f"{name}." for name, setting in known.items() if _plain(setting.kind) is dict]
-    if key not in known and not key.startswith(tuple(tables)):
+    if not key.startswith(tuple(tables)):
         near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
         hint = f"; did you mean {near[0]}?" if near else "; see `raceway config` for all keys"
         raise ConfigError(key, f"unknown setting{hint}", origin)
