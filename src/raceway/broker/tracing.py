@@ -34,6 +34,8 @@ def mint_batch(count: int) -> list[bytes]:
     while len(_suffixes) < count:
         _suffixes.append(b"%012x" % len(_suffixes))
     prefix = random_id()[:PREFIX_LENGTH]
+    if count == 1:
+        return [prefix + _suffixes[0]]
     return [prefix + suffix for suffix in _suffixes[:count]]
 
 
