@@ -62,12 +62,13 @@ def main(
     only: options.Only = "",
     measures: options.Measures = "",
     save: options.Save = True,
+    before: options.Before = None,
 ) -> None:
     """Measure loads of many connections in Raceway and in the installed peers."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen: list[Measure] = [scenario for scenario in SCENARIOS if is_chosen(scenario.key, measures)]
-    compare("real", data, STARTS, only, chosen, GOALS, repeats, seconds, save)
+    compare("real", data, STARTS, only, chosen, GOALS, repeats, seconds, save, before)
 
 
 class Scenario:

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.tracing import PREFIX_LENGTH, Chains, answer_hop, mint_batch
+from raceway.broker.tracing import PREFIX_LENGTH, Chains, answer_hop, answer_hops, mint_batch
 from raceway.model.envelope import Batch, Hop, decode_hops
 from tests.rigs.doubles import Message, batch_of, new_id
 
@@ -17,6 +17,16 @@ def unmasked(chains: Chains, *messages: Message) -> list[tuple[bytes | None, byt
     batch = batch_of(b"publish", *messages)
     chains.unmask_parents(batch)
     return [(batch.item("parent_id", row), batch.item("correlation_id", row)) for row in range(batch.count)]
+
+
+def test_many_messages_are_remembered_as_each_is_and_the_oldest_are_forgotten() -> None:
+    chains = Chains(kept_rows=2)
+    chains.remember_all([(b"m%d" % number, (b"r%d" % number, b"root")) for number in range(3)])
+    assert [chains.unmask(b"m%d" % number) for number in range(3)] == [
+        (b"m0", b"m0"),
+        (b"r1", b"root"),
+        (b"r2", b"root"),
+    ]
 
 
 # ---- ids -------------------------------------------------------------------------------------------------------------
@@ -34,6 +44,20 @@ def test_ids_of_a_batch_are_uuids_of_version_4_that_differ_in_their_end_only() -
 def test_the_hop_of_an_answer_says_who_and_when_in_milliseconds() -> None:
     (hop,) = decode_hops(answer_hop("asker", "answerer", b"id", (1_000_999, 1_001_000, 2_500_000)))
     assert hop == Hop(sid="asker", rid="answerer", mid="id", tms=(1000, 1001, 2500))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", '"mid":"id"', "ü\\"]), st.integers(0, 9), st.integers(0, 9)), min_size=1),
+    st.text("ab-9", min_size=1) | st.text(min_size=1, max_size=3),
+)
+def test_hops_of_many_answers_are_those_of_each(legs: list[tuple[str, int, int]], text: str) -> None:
+    legs = [(sid, 1000 * accepted, 1000 * handed) for sid, accepted, handed in legs]
+    ids = [f"{text}{row}".encode() for row in range(len(legs))]
+    each = [
+        answer_hop(sid, 'to "id"', one, (accepted, handed, max(5000, handed)))
+        for (sid, accepted, handed), one in zip(legs, ids, strict=True)
+    ]
+    assert answer_hops(legs, 'to "id"', ids, 5000) == each
 
 
 # ---- parents ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.model.failure import Failure, maybe_failure, maybe_failure_code
+from raceway.model.failure import Failure, failure_codes, maybe_failure, maybe_failure_code
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,9 @@ def test_other_answers_are_no_failures(payload: bytes) -> None:
 def test_no_bytes_upset_the_reader(payload: bytes) -> None:
     code = maybe_failure_code(payload)
     assert code is None or isinstance(code, bytes)
+
+
+@given(st.lists(st.sampled_from([b"{}", b"error:x", b'{"error":{"code":"C"}}', b"err", b"or", b'["error"]'])))
+def test_codes_of_many_answers_are_those_of_each(payloads: list[bytes]) -> None:
+    codes = [maybe_failure_code(payload) for payload in payloads]
+    assert failure_codes(payloads) == (codes if any(codes) else None)

@@ -12,6 +12,7 @@ is one concatenation. Publishes are not answered, so guessing such an id gains n
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from raceway.model.envelope import Batch, Hop, encode_json
 from raceway.net.ids import random_id
@@ -19,6 +20,11 @@ from raceway.net.ids import random_id
 # Rows whose masked ids are remembered. Enough for minutes of chained calls; about 20 MB when full.
 KEPT_ROWS = 100_000
 PREFIX_LENGTH = 24
+
+# Bytes that stand for themselves in JSON.
+_PLAIN = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# An id, and the member that it is in a hop. No other text in the hop has such quotes: JSON escapes them.
+_SOME_ID, _SOME_MEMBER = b"id", b'"mid":"id"'
 
 _suffixes = [b"%012x" % row for row in range(4096)]
 
@@ -28,6 +34,8 @@ def mint_batch(count: int) -> list[bytes]:
     while len(_suffixes) < count:
         _suffixes.append(b"%012x" % len(_suffixes))
     prefix = random_id()[:PREFIX_LENGTH]
+    if count == 1:
+        return [prefix + _suffixes[0]]
     return [prefix + suffix for suffix in _suffixes[:count]]
 
 
@@ -35,6 +43,24 @@ def answer_hop(requester: str, responder: str, message_id: bytes, times_us: tupl
     """Encode the hop of an answered request: accepted, forwarded, answered, by the broker's clock."""
     hop = Hop(sid=requester, rid=responder, mid=message_id.decode(), tms=tuple([time // 1000 for time in times_us]))
     return encode_json((hop,))
+
+
+def answer_hops(legs: list[tuple[str, int, int]], responder: str, message_ids: list[bytes], now_us: int) -> list[bytes]:
+    """Encode the hops of answers that came together. A leg: requester, and when its request was accepted, forwarded."""
+
+    def encoded(leg: tuple[str, int, int], message_id: bytes) -> bytes:
+        sid, accepted_us, handed_us = leg
+        return answer_hop(sid, responder, message_id, (accepted_us, handed_us, max(now_us, handed_us)))
+
+    if len(legs) == 1 or b"".join(message_ids).translate(None, _PLAIN):
+        return list(map(encoded, legs, message_ids))
+    # Requests that came together differ in little but their ids: what is around those is encoded once.
+    around = {leg: encoded(leg, _SOME_ID).split(_SOME_MEMBER) for leg in dict.fromkeys(legs)}
+    return [
+        b'%b"mid":"%b"%b' % (before, message_id, after)
+        for leg, message_id in zip(legs, message_ids, strict=True)
+        for before, after in (around[leg],)
+    ]
 
 
 class Chains:
@@ -49,8 +75,12 @@ class Chains:
     def remember(self, masked_id: bytes, message_id: bytes, correlation_id: bytes) -> None:
         """Remember a message that is forwarded under a masked id."""
         self._single[masked_id] = (message_id, correlation_id)
-        if len(self._single) > self._kept_rows:
-            self._single.popitem(last=False)
+        self._trim_single()
+
+    def remember_all(self, messages: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> None:
+        """Remember messages by their masked ids: the id and the root of each."""
+        self._single.update(messages)
+        self._trim_single()
 
     def remember_batch(
         self, masked_ids: list[bytes], message_ids: list[bytes | None], correlation_ids: list[bytes | None] | None

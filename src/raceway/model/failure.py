@@ -6,6 +6,7 @@ error:{"code":"…","message":"…","timestamp":"…"}                      the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -49,6 +50,15 @@ def maybe_failure_code(payload: bytes) -> bytes | None:
     """Return the code of the failure that an answer reports, for the journal, or None."""
     failure = maybe_failure(payload)
     return failure.code.encode("utf-8", "replace") if failure else None
+
+
+def failure_codes(payloads: Sequence[bytes]) -> list[bytes | None] | None:
+    """Return `maybe_failure_code` of each payload; None if no answer reports a failure."""
+    # Both forms have these letters: one search for all payloads of a read.
+    if b"error" not in b"\n".join(payloads):
+        return None
+    codes = [maybe_failure_code(payload) for payload in payloads]
+    return codes if any(codes) else None
 
 
 def _maybe_error(payload: bytes) -> msgspec.Raw | bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from struct import Struct
 
 from raceway.chance import random_bytes
@@ -31,6 +32,10 @@ def random_id() -> bytes:
 
 def random_ids(count: int) -> list[bytes]:
     """Return many random UUIDs of version 4."""
+    if len(_random_ids) >= count:
+        take = _random_ids.pop
+        with suppress(IndexError):  # another thread took some of them
+            return [take() for _ in range(count)]
     return [random_id() for _ in range(count)]
 
 

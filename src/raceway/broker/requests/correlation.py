@@ -9,7 +9,7 @@ late, duplicate and unknown answers.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 
 from raceway.broker.peers import AnswerName, Party, Peer, Pending
@@ -57,14 +57,14 @@ class Correlation:
 
     def add(self, requests: Iterable[tuple[Pending, int | None]]) -> None:
         """Add requests, each with its timeout in milliseconds: None waits for ever, 0 fails immediately."""
-        expiring: dict[int, list[Key]] = {}
+        expiring: defaultdict[int, list[Key]] = defaultdict(list)
         for request, timeout_ms in requests:
             if len(self._open) >= self._limit:
                 self._end(next(iter(self._open.values())), BusyError("Message broker is busy"))
             key = (request.responder_id, request.forwarded_id)
             self._open[key] = request
             if timeout_ms:
-                expiring.setdefault(timeout_ms, []).append(key)
+                expiring[timeout_ms].append(key)
             elif timeout_ms is None:
                 self._patient.setdefault(request.requester, set()).add(key)
             else:

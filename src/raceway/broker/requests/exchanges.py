@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from raceway import errors
 from raceway.broker.bus import Bus
@@ -25,22 +24,15 @@ from raceway.broker.requests.refusals import evicted_rows, unserved_rows
 from raceway.broker.requests.reply_queues import ReplyQueue, ReplyQueues
 from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
-from raceway.broker.tracing import answer_hop
+from raceway.broker.tracing import answer_hops
 from raceway.chance import pick
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
 from raceway.net.ids import random_id, random_ids
 
-
-class OpenRequest(NamedTuple):
-    """A request with a responder: its row, its entry in the correlation table, and its timeout in milliseconds."""
-
-    row: int
-    request: Pending
-    timeout_ms: int | None
-
-
+# A request with a responder: its row, its entry in the correlation table, and its timeout in milliseconds.
+OpenRequest = tuple[int, Pending, int | None]
 # Row of an answer, its request, and `late` or `duplicate` if the request was closed already.
 Matched = tuple[int, Pending, bytes | None]
 
@@ -174,18 +166,15 @@ class Exchanges:
             peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
             facts.roots[row] or message_id, facts.time_us,
         )  # fmt: skip
-        return OpenRequest(row, request, timeout_ms)
+        return row, request, timeout_ms
 
     def _forward(self, opened: list[OpenRequest], batch: Batch) -> None:
         """Forward requests to peers immediately. Queues deliver after the commit."""
-        asked: list[Matched] = []
-        responders: list[Peer] = []
-        remember = self._bus.chains.remember
-        for row, request, _ in opened:
-            remember(request.forwarded_id, request.message_id, request.correlation_id)
-            if isinstance(request.responder, Peer):
-                asked.append((row, request, None))
-                responders.append(request.responder)
+        self._bus.chains.remember_all(
+            [(each.forwarded_id, (each.message_id, each.correlation_id)) for _, each, _ in opened]
+        )
+        asked: list[Matched] = [(row, each, None) for row, each, _ in opened if isinstance(each.responder, Peer)]
+        responders: list[Peer] = [each.responder for _, each, _ in asked]  # type: ignore[misc]  # peers, as just found
         for responder, requests, rows in _by_peer(responders, asked):
             if not responder.reads_source:
                 batch.complete()
@@ -380,11 +369,9 @@ class Exchanges:
         told: list[bytes | None] = batch.hops if type(batch.hops) is list else [batch.hops] * batch.count  # type: ignore[list-item]
         if None not in told:
             return told  # type: ignore[return-value]
-        now = self._now_us()
-        return [
-            hops or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-            for hops, r in zip(told, requests, strict=True)
-        ]
+        legs = [(request.sid, request.accepted_us, request.handed_us) for request in requests]
+        made = answer_hops(legs, peer.sid, [request.message_id for request in requests], self._now_us())
+        return [hops or own for hops, own in zip(told, made, strict=True)]
 
     def _fail(self, request: Pending, error: errors.RacewayError) -> None:
         """End a request without an answer: deadline, eviction, or a journal that is not writable."""

@@ -122,6 +122,8 @@ def requests(topic: bytes, version: bytes, masked_ids: list[bytes], payloads: li
 
 
 def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+    if len(ids) == 1:
+        return message(header + ids[0], readable(payloads[0]), frame)
     payloads = all_readable(payloads)
     # Slices are assigned in C: no step of Python per message.
     pieces: list[bytes] = [b"\n"] * (4 * len(ids))
@@ -175,6 +177,8 @@ def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[byt
     """Encode `{"status":"success"}` for each publish that had an id; the columns have one row per id."""
     count = len(ids)
     # The id is in the header twice, as request id and as parent: start, id, ":", id, end.
+    if count == 1 and type(topic) is bytes and type(version) is bytes:
+        return b"%b%b:%b%b" % (_acknowledgement_start(topic, version, frame), ids[0], ids[0], _ACKNOWLEDGEMENT_END)
     pieces: list[bytes] = [b":"] * (5 * count)
     if type(topic) is bytes and type(version) is bytes:
         pieces[0::5] = [_acknowledgement_start(topic, version, frame)] * count

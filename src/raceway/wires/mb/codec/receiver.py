@@ -32,7 +32,7 @@ from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, su
 from raceway.wires.mb.codec.header import ID_LENGTH, REQUEST, MbHeader, MbLimits, MbRefused, is_message_id
 from raceway.wires.mb.codec.rows import FrameShape, KnownStart, Rows, last_shape, single
 
-COLON, LF = ord(":"), ord("\n")
+COLON = ord(":")
 # Frames of one shape that are unpacked by one call. A higher number gains little, and fewer reads have that many.
 ALIKE = 32
 # Possessive quantifiers: a header comes from the network and must not make the search backtrack.
@@ -101,6 +101,12 @@ _known_heads = _KnownHeads()
 def _alike_frames(start: int, id_length: int, payload_length: int) -> Struct:
     """Return the layout of `ALIKE` frames of one shape: start, id, LF, payload."""
     return Struct(f"{start}s{id_length}s1s{payload_length}s" * ALIKE)
+
+
+@lru_cache(maxsize=256)
+def _frame_start(head: int, id_length: int) -> Struct:
+    """Return the layout of a frame up to its payload: length, head, id, LF."""
+    return Struct(f">I{head}s{id_length}s1s")
 
 
 class MbReceiver:
@@ -204,28 +210,19 @@ class MbReceiver:
         if shape is None:
             return at
         limit, size, before = self._limits.payload_limit, len(data), len(rows.payloads)
-        # Up to the id, or, if there is none, with the LF.
-        head = shape.start[4:] if shape.id_length else shape.start[4:] + b"\n"
-        id_at, body_at = len(head), len(head) + (shape.id_length + 1 if shape.id_length else 0)
-        add_id, add_payload, unpack_length, has_head = (
-            rows.ids.append, rows.payloads.append, LENGTH.unpack_from, data.startswith,
-        )  # fmt: skip
-        while size - at >= 4:
-            (length,) = unpack_length(data, at)
-            start = at + 4
-            end = start + length
-            if length > limit or length < body_at or end > size or not has_head(head, start):
+        head = shape.start[4:]
+        frame = _frame_start(len(head), shape.id_length)
+        body_at, last, unpack = frame.size - 4, size - frame.size, frame.unpack_from
+        add_id, add_payload = rows.ids.append, rows.payloads.append
+        while at <= last:
+            length, found, message_id, end_of_head = unpack(data, at)
+            end = at + 4 + length
+            if found != head or end_of_head != b"\n" or not body_at <= length <= limit or end > size:
                 break
-            if id_at < body_at:
-                if data[start + body_at - 1] != LF:
-                    break
-                add_id(data[start + id_at : start + body_at - 1])
-            add_payload(data[start + body_at : end])
+            add_id(message_id)
+            add_payload(data[at + 4 + body_at : end])
             at = end
-        came = len(rows.payloads) - before
-        rows.known.extend([shape.known] * came)
-        if id_at == body_at:
-            rows.ids.extend([b""] * came)
+        rows.known.extend([shape.known] * (len(rows.payloads) - before))
         return at
 
     def _take_known_frames(self, data: bytes, at: int) -> int:

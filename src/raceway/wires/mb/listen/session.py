@@ -16,7 +16,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Encoder
 from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.model.envelope import MB, Batch, Column
-from raceway.model.failure import maybe_failure_code
+from raceway.model.failure import failure_codes
 from raceway.model.intents.batches import Publish, Request, Respond, Taken
 from raceway.model.intents.kinds import Done, Outcome
 from raceway.model.intents.peers import PeerOutcome
@@ -137,8 +137,8 @@ class MbSession(Connection):
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
-        failures = [maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]  # a list
-        if any(failures):
+        failures = failure_codes(batch.payload or ())  # type: ignore[arg-type]  # a list
+        if failures:
             batch.error = failures
         self._perform(intent)
 
