@@ -10,7 +10,7 @@ from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.runs import Run
 from raceway.errors import BusyError, TooLargeError, UnavailableError, UnsupportedError
 from raceway.link import caller as calling
-from raceway.link.codec.bodies import WelcomeBody
+from raceway.link.codec.bodies import LINK_VERSION, WelcomeBody
 from raceway.link.codec.frames import FrameType, encode_frame
 from raceway.link.codec.parts import encode_body
 from raceway.link.peers import COPY_WINDOW
@@ -23,9 +23,9 @@ from raceway.model.intents.peers import (
     Register,
     Subscribe,
     Unsubscribe,
-    WatchLog,
 )
-from raceway.model.intents.queues import Arm
+from raceway.model.intents.reading import Follow
+from raceway.model.intents.services import AttachService
 from tests.rigs.doubles import EPOCH_US, Message, RecordingTransport, batch_of, encode_copies, new_id
 from tests.rigs.linked import Linked
 
@@ -52,7 +52,7 @@ def test_a_peer_that_is_not_connected_is_refused() -> None:
 def test_what_is_not_carried_is_refused() -> None:
     linked = Linked().join()
     peer = linked.peer()
-    for intent in (WatchLog(("info",)), Arm(b"q", b"t")):
+    for intent in (Follow("orders"), AttachService("request", "orders")):
         assert isinstance(linked.perform(peer, intent), UnsupportedError)
 
 
@@ -190,7 +190,7 @@ def test_a_subscription_that_is_refused_again_is_left_out(monkeypatch: pytest.Mo
     assert linked.perform(reader, ListSubscriptions()).rows == ()
 
 
-@pytest.mark.parametrize("welcome", [WelcomeBody(1, 4, 10), WelcomeBody(2, 3, 10)])
+@pytest.mark.parametrize("welcome", [WelcomeBody(LINK_VERSION, 4, 10), WelcomeBody(99, 3, 10)])
 def test_another_lane_or_release_is_not_used(welcome: WelcomeBody) -> None:
     linked = Linked()
     here, transport = linked.caller.connection(), RecordingTransport()

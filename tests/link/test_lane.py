@@ -15,7 +15,7 @@ from raceway.errors import (
     UnknownPeerError,
     UnmatchedAnswerError,
 )
-from raceway.link.codec.bodies import HelloBody, PerformBody
+from raceway.link.codec.bodies import LINK_VERSION, HelloBody, PerformBody
 from raceway.link.codec.frames import FrameType, encode_frame
 from raceway.link.codec.parts import encode_body
 from raceway.model.envelope import Batch
@@ -259,7 +259,7 @@ def test_a_caller_that_breaks_the_rules_is_cut(sent: bytes) -> None:
     there = linked.lane.connection()
     transport = RecordingTransport()
     there.connection_made(transport)
-    there.data_received(encode_frame(FrameType.HELLO, encode_body(HelloBody(1, b"x"))) + sent)
+    there.data_received(encode_frame(FrameType.HELLO, encode_body(HelloBody(LINK_VERSION, b"x"))) + sent)
     assert transport.aborted
     assert linked.lane.callers == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,31 +14,21 @@ import pytest
 from raceway import config
 from raceway.client import connect
 from raceway.errors import RacewayError
-from raceway.link.sockets import keep_linked
 from raceway.net.client.streams import MessageStream
 from raceway.wires.mb.listen.session import MbGate
 from raceway.wires.mb.listen.tcp import MbTcp
-from tests.rigs.link_door import LinkDoor
-from tests.rigs.link_process import DEADLINE_S, SOCKET, lane, until
+from tests.rigs.link_door import LinkDoor, served_over
+from tests.rigs.link_process import DEADLINE_S, lane, until
 
 
-@contextlib.asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[str, LinkDoor]]:
+def served(folder: Path) -> contextlib.AbstractAsyncContextManager[tuple[str, LinkDoor]]:
     """The URL of MB, spoken in this process."""
-    door = LinkDoor()
-    task = asyncio.create_task(keep_linked(door.caller, folder / SOCKET))
-    gate = MbGate(door, config.Listen())  # type: ignore[arg-type]  # stands in for it
-    server = await asyncio.get_running_loop().create_server(partial(MbTcp, gate), "127.0.0.1", 0)
-    await until(lambda: door.caller.is_open)
-    try:
-        yield f"mb://127.0.0.1:{server.sockets[0].getsockname()[1]}", door
-    finally:
-        server.close()
-        for session in list(gate.sessions):
-            session.close("over")
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+
+    def made(door: LinkDoor) -> tuple[MbGate, Callable[[], asyncio.Protocol]]:
+        gate = MbGate(door, config.Listen())  # type: ignore[arg-type]  # stands in for it
+        return gate, partial(MbTcp, gate)
+
+    return served_over(folder, "mb", made)
 
 
 async def payload_of(stream: MessageStream[Any]) -> bytes:

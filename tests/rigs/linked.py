@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+from raceway.broker.broker import Broker
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.link.caller import LinkCaller
@@ -12,7 +13,7 @@ from raceway.link.lane import WINDOW, LinkLane
 from raceway.link.peers import Spells
 from raceway.model.intents.batches import Intent, Publish, Request, Respond
 from raceway.net.turn import Turn
-from tests.rigs.doubles import Bench, Message, RecordingPeer, RecordingTransport, batch_of
+from tests.rigs.doubles import Bench, ManualLoop, Message, RecordingPeer, RecordingTransport, batch_of
 
 
 class PipedTransport(RecordingTransport):
@@ -30,22 +31,26 @@ class PipedTransport(RecordingTransport):
         self.writes.clear()
 
 
-class Linked:
-    """`bench` has the lane's broker. Nothing is carried before `settle`; `piece` is how many bytes at a time."""
+class LinkRig:
+    """A link to a broker. Nothing is carried before `settle`; `piece` is how many bytes at a time."""
 
     def __init__(
-        self, piece: int = 65536, window: int = WINDOW, spells: dict[str, Spells] | None = None, **settings: Any
+        self,
+        broker: Broker,
+        loop: ManualLoop,
+        piece: int = 65536,
+        window: int = WINDOW,
+        spells: dict[str, Spells] | None = None,
     ) -> None:
-        self.bench = Bench(**settings)
-        self.loop = self.bench.loop
+        self.loop = loop
         self.pressed: list[bool] = []
-        self.lane = LinkLane(Door(self.bench.broker), 3, spells or {}, window)
-        self.caller = LinkCaller(3, b"edge", Turn(self.loop.call_soon), self.loop, self.pressed.append)
+        self.lane = LinkLane(Door(broker), 3, spells or {}, window)
+        self.caller = LinkCaller(3, b"edge", Turn(loop.call_soon), loop, self.pressed.append)
         self.ended = 0
         self._piece = piece
         self.ends: tuple[PipedTransport, PipedTransport] | None = None
 
-    def join(self) -> Linked:
+    def join(self) -> Self:
         """Open a connection and let both ends greet."""
         here, there = self.caller.connection(self._note_ended), self.lane.connection()
         self.ends = (PipedTransport(here), PipedTransport(there))
@@ -60,8 +65,12 @@ class Linked:
     def settle(self) -> None:
         """Carry bytes and run turns until nothing is left to do."""
         self.loop.settle()
-        while self.ends is not None and self._carried(*self.ends) | self._carried(*self.ends[::-1]):
+        while self.carry():
             self.loop.settle()
+
+    def carry(self) -> bool:
+        """Carry what was written at both ends. Return whether there was anything."""
+        return self.ends is not None and self._carried(*self.ends) | self._carried(*self.ends[::-1])
 
     def _carried(self, source: PipedTransport, target: PipedTransport) -> bool:
         if not target.reading or not source.writes or target.is_closing():
@@ -82,6 +91,24 @@ class Linked:
             end.own.connection_lost(ConnectionResetError("reset"))
         self.settle()
 
+    def perform(self, peer: Peer, intent: Intent) -> Any:
+        """The outcome of an intent."""
+        told: list[Any] = []
+        self.caller.perform(peer, intent, told.append)
+        self.settle()
+        (outcome,) = told
+        return outcome
+
+
+class Linked(LinkRig):
+    """`bench` has the lane's broker."""
+
+    def __init__(
+        self, piece: int = 65536, window: int = WINDOW, spells: dict[str, Spells] | None = None, **settings: Any
+    ) -> None:
+        self.bench = Bench(**settings)
+        super().__init__(self.bench.broker, self.bench.loop, piece, window, spells)
+
     # ---- peers -------------------------------------------------------------------------------------------------------
 
     def peer(self, name: str = "") -> RecordingPeer:
@@ -90,14 +117,6 @@ class Linked:
         self.caller.connect(peer)
         self.settle()
         return peer
-
-    def perform(self, peer: Peer, intent: Intent) -> Any:
-        """The outcome of an intent."""
-        told: list[Any] = []
-        self.caller.perform(peer, intent, told.append)
-        self.settle()
-        (outcome,) = told
-        return outcome
 
     def publish(self, peer: Peer, *messages: Message) -> Any:
         return self.perform(peer, Publish(batch_of(b"publish", *messages, wire=peer.wire)))

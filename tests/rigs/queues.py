@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
 from raceway.broker.queues.queue import Queue
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
-from raceway.model.intents.batches import Publish, Request, Taken
+from raceway.model.intents.batches import Intent, Publish, Request, Taken
 from raceway.model.intents.queues import ConfirmDeliveries, Enqueue
 from tests.rigs.broker import BrokerRig
 from tests.rigs.doubles import ExactPeer
@@ -19,10 +18,16 @@ from tests.rigs.doubles import ExactPeer
 MQ, PUBSUB, TEMP = 1, 2, 4
 
 
+class Performer(Protocol):
+    """What performs intents of peers: a broker, or a link to one."""
+
+    def perform(self, peer: Peer, intent: Intent) -> Any: ...
+
+
 class QueuePeer(ExactPeer, QueueConsumer):
     """A connection of the wire with queues. What it is handed counts as taken when `take` says so."""
 
-    def __init__(self, broker: Broker, name: str = "") -> None:
+    def __init__(self, broker: Performer, name: str = "") -> None:
         super().__init__(name)
         self._broker = broker
         self.handed: list[tuple[bytes, bytes]] = []

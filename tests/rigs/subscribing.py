@@ -90,7 +90,7 @@ class Member:
         self.id = consumer_id
         self._bench = bench
         self.sink = sink or RecordingSink()
-        self.stream: OpenedStream = bench.broker.perform(bench.sender, OpenStream(consumer_id))
+        self.stream = bench.opened(consumer_id)
         self.stream.start(self.sink)
 
     @property
@@ -193,6 +193,10 @@ class SubscribingBench(BrokerRig):
         found = self.broker.subscriptions.subscribe(ConsumerWanted(topic, name, subscription, kind, filters)).id
         self.settle()
         return found
+
+    def opened(self, consumer_id: int) -> OpenedStream:
+        stream: OpenedStream = self.broker.perform(self.sender, OpenStream(consumer_id))
+        return stream
 
     def open(self, consumer_id: int, sink: RecordingSink | None = None) -> Member:
         member = Member(self, consumer_id, sink)

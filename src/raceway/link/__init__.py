@@ -2,7 +2,10 @@
 
 codec/       frames, and what is in them; pure
 connection   one connection, at either end: frames in, frames out once per turn
+gathered     frames that grow while nothing else is sent
 caller       the end of the wires: performs intents of its peers at the other end
+known        what a caller knows of its peers
 lane         the end of the broker: performs what the callers of its socket ask
 peers        peers of callers, as the broker sees them
+streams      streams of consumers, at both ends
 """

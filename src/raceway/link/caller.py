@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import structlog
 
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.door import Committed
-from raceway.broker.peers import Encoder, Peer, Pending
+from raceway.broker.peers import Encoder, Peer
+from raceway.broker.queues.consumer import Copy, QueueConsumer, RowAnswer
 from raceway.broker.runs import RowSpan, Run
 from raceway.broker.topics import Topic
 from raceway.errors import BusyError, TooLargeError, UnavailableError, UnsupportedError
@@ -28,31 +29,31 @@ from raceway.link.codec.bodies import (
     AnnounceBody,
     CommittedBody,
     CopiesBody,
+    DismissedBody,
+    EntriesBody,
     FailureBody,
+    HandedOverBody,
     HangUpBody,
     HelloBody,
     LeaveBody,
+    LogBody,
     OutcomeBody,
-    PeerBody,
     PerformBody,
-    RequestBody,
+    QueueAnswerBody,
     RequestsBody,
+    StreamEndedBody,
     WelcomeBody,
     WrittenBody,
     decode_run,
 )
 from raceway.link.codec.frames import FrameType
-from raceway.link.codec.intents import decode_outcome, encode_intent
+from raceway.link.codec.intents import StreamOpened, decode_outcome, encode_intent
 from raceway.link.connection import CALLER_LIMIT, LANE_LIMIT, LinkConnection
-from raceway.model.intents.batches import AskAll, Asked, Intent, Request, Taken
-from raceway.model.intents.kinds import Done
-from raceway.model.intents.peers import (
-    SUBSCRIPTION_KINDS,
-    Register,
-    Subscribe,
-    SubscriptionKind,
-    Unsubscribe,
-)
+from raceway.link.known import FarPeer, KnownPeer, asking_of, entry_of, pending_of
+from raceway.link.streams import CallerStream
+from raceway.model.intents.batches import Intent
+from raceway.model.intents.peers import Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
+from raceway.model.intents.queues import Arm, CreateQueue
 from raceway.net.runtime import Clock
 from raceway.net.turn import Turn
 
@@ -64,65 +65,8 @@ RETURNED = 1024 * 1024
 ROOM_S = 0.02
 # The rest of a frame beside its intent.
 OVERHEAD = 4096
-
-
-class FarPeer(Peer):
-    """The other side of a request, which is connected elsewhere."""
-
-    wire: ClassVar[bytes] = b""
-
-    def __init__(self, peer_id: str, sid: str) -> None:
-        super().__init__(peer_id, 0)
-        self.sid = sid
-
-
-class _Known:
-    """A peer of this caller, and what a new connection has to be told of it."""
-
-    __slots__ = ("awaited", "description", "name", "number", "peer", "producer", "subscriptions", "waiting")
-
-    def __init__(self, peer: Peer, number: int) -> None:
-        self.peer, self.number = peer, number
-        self.name, self.description, self.producer = peer.name, peer.description, peer.producer
-        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
-        # Open requests, by their ids.
-        self.awaited: dict[bytes, _Awaited] = {}
-        # Bytes of copies that are not yet reported as taken.
-        self.waiting = 0
-
-    def body(self) -> PeerBody:
-        peer = self.peer
-        return PeerBody(
-            self.number, peer.id, peer.sid, peer.wire, self.producer, self.name, self.description, peer.host,
-            peer.network, peer.address, peer.connected_us, peer.request_timeout_ms, peer.folds_case,
-            peer.names_schema, peer.by_content, peer.keeps_refused, peer.waits_in_queues,
-            [(kind, pattern, priority) for (kind, pattern), priority in self.subscriptions.items()],
-        )  # fmt: skip
-
-    def note(self, intent: Intent, outcome: Any) -> None:
-        """Note what a successful intent has changed."""
-        match intent:
-            case Subscribe():
-                for kind in _kinds(intent):
-                    self.subscriptions[kind, intent.pattern] = intent.priority
-            case Unsubscribe() if isinstance(outcome, Done):
-                for kind in _kinds(intent):
-                    self.subscriptions.pop((kind, intent.pattern), None)
-            case Register():
-                self.name, self.description, self.producer = intent.name, intent.description, intent.name.encode()
-
-
-def _kinds(intent: Subscribe | Unsubscribe) -> tuple[SubscriptionKind, ...]:
-    return SUBSCRIPTION_KINDS if intent.kind == "all" else (intent.kind,)
-
-
-class _Asking(NamedTuple):
-    """A row of a request, as its error reply needs it."""
-
-    row: int
-    sent: bytes
-    version: bytes | None
-    message_id: bytes
+# Intents whose outcomes change what is known of their peers.
+NOTED = (Subscribe, Unsubscribe, Register, Arm, CreateQueue, WatchLog, UnwatchLog)
 
 
 class _Unanswered:
@@ -131,21 +75,17 @@ class _Unanswered:
     __slots__ = ("asking", "committed", "done", "kept", "known", "name", "size")
 
     def __init__(
-        self, known: _Known, intent: Intent, size: int, done: Callable[[Any], None] | None, committed: Committed | None
+        self,
+        known: KnownPeer,
+        intent: Intent,
+        size: int,
+        done: Callable[[Any], None] | None,
+        committed: Committed | None,
     ) -> None:
         self.known, self.name, self.size = known, type(intent).__name__, size
         self.done, self.committed = done, committed
-        self.kept = intent if isinstance(intent, Subscribe | Unsubscribe | Register) else None
-        self.asking = list(_asking(intent)) if isinstance(intent, Request | AskAll) else []
-
-
-class _Awaited:
-    """An open request of a peer, and how many answers are to come."""
-
-    __slots__ = ("asking", "count")
-
-    def __init__(self, asking: _Asking) -> None:
-        self.asking, self.count = asking, 0
+        self.kept = intent if isinstance(intent, NOTED) else None
+        self.asking = asking_of(intent)
 
 
 class LinkCaller:
@@ -165,15 +105,15 @@ class LinkCaller:
         self.links = 0
         self._incarnation, self._turn, self._loop, self._pressure = incarnation, turn, loop, pressure
         self._connection: LinkConnection | None = None
-        self._peers: dict[Peer, _Known] = {}
-        self._by_number: dict[int, _Known] = {}
+        self._peers: dict[Peer, KnownPeer] = {}
+        self._by_number: dict[int, KnownPeer] = {}
         self._calls: dict[int, _Unanswered] = {}
         # Waiting for the commit of everything before, by number.
         self._barriers: dict[int, Committed] = {}
         self._peers_made = self._calls_made = 0
         self._window = self.unanswered = 0
         self._is_pressed = self._is_looking = False
-        self._roomless: dict[_Known, None] = {}
+        self._roomless: dict[KnownPeer, None] = {}
 
     # ---- connection --------------------------------------------------------------------------------------------------
 
@@ -200,6 +140,12 @@ class LinkCaller:
             FrameType.FAILURE: self._failure,
             FrameType.HANG_UP: self._hang_up,
             FrameType.ANNOUNCE: self._announce,
+            FrameType.HANDOVER: self._handed_over,
+            FrameType.STREAM_ENDED: self._stream_ended,
+            FrameType.ENTRIES: self._entries,
+            FrameType.QUEUE_ANSWER: self._queue_answer,
+            FrameType.DISMISSED: self._dismissed,
+            FrameType.LOG: self._logged,
         }
         self._connection, self._window, self.is_open = connection, welcome.window, True
         self.links += 1
@@ -221,14 +167,21 @@ class LinkCaller:
             for barrier in barriers.values():
                 _guarded(barrier, self._unknown())
             for known in list(self._peers.values()):
-                awaited, known.awaited = known.awaited, {}
-                for each in awaited.values():
-                    for _ in range(each.count):
-                        _guarded(known.peer.fail, _given_up(known.peer, each.asking), self._unknown())
+                for request in known.given_up():
+                    _guarded(known.peer.fail, request, self._unknown())
+                streams, known.streams = known.streams, {}
+                for stream in streams.values():
+                    _guarded(stream.end, self._cut_off())
+                if known.has_temporary:
+                    known.has_temporary = False
+                    _guarded(known.peer.hang_up, f"its temporary queues were lost with lane {self.lane}")
         ended()
 
     def _unknown(self) -> UnavailableError:
         return UnavailableError(f"the connection to lane {self.lane} was lost: whether this was done is not known")
+
+    def _cut_off(self) -> UnavailableError:
+        return UnavailableError(f"the connection to lane {self.lane} was lost")
 
     def _away(self) -> UnavailableError:
         return UnavailableError(f"lane {self.lane} cannot be reached: nothing was done")
@@ -238,7 +191,7 @@ class LinkCaller:
     def connect(self, peer: Peer) -> None:
         """Take up a peer. It may be known to the lane only later."""
         self._peers_made += 1
-        known = self._peers[peer] = self._by_number[self._peers_made] = _Known(peer, self._peers_made)
+        known = self._peers[peer] = self._by_number[self._peers_made] = KnownPeer(peer, self._peers_made)
         if self._connection is not None:
             self._connection.send(FrameType.CONNECT, known.body())
 
@@ -276,6 +229,7 @@ class LinkCaller:
             return
         self._calls_made += 1
         self._calls[self._calls_made] = _Unanswered(known, intent, len(body), done, committed)
+        known.note_sent(intent)
         self.unanswered += len(body)
         if not self._is_pressed and self.unanswered > self._window // 2:
             self._is_pressed = True
@@ -294,7 +248,7 @@ class LinkCaller:
         self._barriers[self._calls_made] = done
         self._connection.send(FrameType.AFTER_COMMIT, AfterCommitBody(self._calls_made))
 
-    def _checked(self, peer: Peer, size: int) -> tuple[LinkConnection, _Known]:
+    def _checked(self, peer: Peer, size: int) -> tuple[LinkConnection, KnownPeer]:
         connection, known = self._connection, self._peers.get(peer)
         if connection is None or known is None:
             raise self._away()
@@ -312,22 +266,21 @@ class LinkCaller:
         outcome: Any = told.error
         if outcome is None:
             outcome = decode_outcome(call.name, told.outcome)
-            self._note_outcome(call, outcome)
+            call.known.note_asked(call.asking, outcome)
+            if call.kept is not None:
+                call.known.note_done(call.kept, outcome)
+            if isinstance(outcome, StreamOpened) and self._connection is not None:
+                tell = partial(self._tell, self._connection, call.known)
+                outcome = CallerStream(
+                    tell, call.known.number, told.number, call.known.streams, is_live=outcome.is_live
+                )
         if told.error is not None or call.committed is None:
             del self._calls[told.number]
             self._release(call.size)
+        if isinstance(call.kept, Arm):
+            call.known.note_armed(call.kept, refused=told.error is not None)
         done, call.done = call.done, None
         _guarded(done, outcome)
-
-    def _note_outcome(self, call: _Unanswered, outcome: Any) -> None:
-        if call.kept is not None:
-            call.known.note(call.kept, outcome)
-        refused = outcome.refused if isinstance(outcome, Taken) else ()
-        gone = {row for start, stop, _ in refused for row in range(start, stop)}
-        count = outcome.count if isinstance(outcome, Asked) else 1
-        for asking in call.asking:
-            if asking.row not in gone:
-                call.known.awaited.setdefault(asking.message_id, _Awaited(asking)).count += count
 
     def _committed(self, told: CommittedBody) -> None:
         barrier = self._barriers.pop(told.number, None)
@@ -361,13 +314,13 @@ class LinkCaller:
             known.waiting += len(copies.run)
             self._return_credit(known)
 
-    def _found(self, numbers: list[int]) -> Iterator[_Known]:
+    def _found(self, numbers: list[int]) -> Iterator[KnownPeer]:
         return (known for number in numbers if (known := self._by_number.get(number)) is not None)
 
-    def _return_credit(self, known: _Known) -> None:
+    def _return_credit(self, known: KnownPeer) -> None:
         if known.waiting < RETURNED:
             return
-        if isinstance(known.peer, LivePeer) and not known.peer.has_room():
+        if isinstance(known.peer, LivePeer | QueueConsumer) and not known.peer.has_room():
             self._roomless[known] = None
             self._look_later()
         elif self._connection is not None:
@@ -390,21 +343,70 @@ class LinkCaller:
 
     def _forwards(self, told: RequestsBody) -> None:
         for known in self._found([told.peer]):
-            requests = [_pending(each, FarPeer(each.requester_id, each.sid), known.peer) for each in told.requests]
+            requests = [pending_of(each, FarPeer(each.requester_id, each.sid), known.peer) for each in told.requests]
             _guarded(known.peer.forward_all, requests, told.batch, list(range(told.batch.count)))
 
     def _answers(self, told: RequestsBody) -> None:
         for known in self._found([told.peer]):
             for each in told.requests:
-                _close(known, each)
-            requests = [_pending(each, known.peer, FarPeer(each.responder_id, "")) for each in told.requests]
+                known.note_answered(each.message_id)
+            requests = [pending_of(each, known.peer, FarPeer(each.responder_id, "")) for each in told.requests]
             _guarded(known.peer.answer_all, requests, told.batch, list(range(told.batch.count)))
 
     def _failure(self, told: FailureBody) -> None:
         for known in self._found([told.peer]):
-            _close(known, told.request)
-            request = _pending(told.request, known.peer, FarPeer(told.request.responder_id, ""))
+            known.note_answered(told.request.message_id)
+            request = pending_of(told.request, known.peer, FarPeer(told.request.responder_id, ""))
             _guarded(known.peer.fail, request, told.error)
+
+    def _tell(self, connection: LinkConnection, known: KnownPeer, kind: FrameType, body: Any) -> bool:
+        """Send a frame about a peer on the connection that it belongs to, if both are there still."""
+        is_there = connection.open and known.number in self._by_number
+        if is_there:
+            connection.send(kind, body)
+        return is_there
+
+    # ---- streams -----------------------------------------------------------------------------------------------------
+
+    def _handed_over(self, told: HandedOverBody) -> None:
+        for stream in self._streams_of(told.peer, told.stream):
+            _guarded(stream.take, told.handover)
+
+    def _stream_ended(self, told: StreamEndedBody) -> None:
+        for stream in self._streams_of(told.peer, told.stream):
+            _guarded(stream.end, told.error)
+
+    def _streams_of(self, peer: int, stream: int) -> Iterator[CallerStream]:
+        return (found for known in self._found([peer]) if (found := known.streams.get(stream)) is not None)
+
+    # ---- queues ------------------------------------------------------------------------------------------------------
+
+    def _entries(self, told: EntriesBody) -> None:
+        for known, peer in self._consumers(told.peer):
+            known.note_delivered(told.queue, told.batch.count)
+            if told.offsets is None:
+                for row in range(told.batch.count):
+                    _guarded(peer.hand_copy, told.queue, told.ticket, Copy(told.batch, row))
+                    known.waiting += len(told.batch.item("payload", row)) + 1
+                self._return_credit(known)
+                continue
+            for row, offset in enumerate(told.offsets):
+                facts = None if told.requests is None else told.requests[row]
+                _guarded(peer.hand_out, told.queue, told.ticket, entry_of(told.batch, row, offset, facts))
+
+    def _queue_answer(self, told: QueueAnswerBody) -> None:
+        for _, peer in self._consumers(told.peer):
+            _guarded(peer.hand_answer, told.ticket, RowAnswer(told.message_id, told.batch))
+
+    def _dismissed(self, told: DismissedBody) -> None:
+        for known, peer in self._consumers(told.peer):
+            known.note_dismissed(told.queue)
+            _guarded(peer.dismiss, told.queue, told.ticket, told.error)
+
+    def _consumers(self, peer: int) -> Iterator[tuple[KnownPeer, QueueConsumer]]:
+        for known in self._found([peer]):
+            if isinstance(known.peer, QueueConsumer):
+                yield known, known.peer
 
     # ---- messages of the broker --------------------------------------------------------------------------------------
 
@@ -412,39 +414,13 @@ class LinkCaller:
         for known in self._found([told.peer]):
             _guarded(known.peer.hang_up, told.reason)
 
+    def _logged(self, told: LogBody) -> None:
+        for known in self._found([told.peer]):
+            _guarded(known.peer.log_record, told.level, told.message, told.time_us, told.extra)
+
     def _announce(self, told: AnnounceBody) -> None:
         for known in self._found([told.peer]):
             _guarded(known.peer.announce, told.topic, told.payload)
-
-
-def _close(known: _Known, request: RequestBody) -> None:
-    found = known.awaited.get(request.message_id)
-    if found is not None:
-        found.count -= 1
-        if found.count <= 0:
-            del known.awaited[request.message_id]
-
-
-def _asking(intent: Request | AskAll) -> Iterator[_Asking]:
-    batch = intent.batch
-    columns = zip(batch.column("topic"), batch.column("version"), batch.column("message_id"), strict=True)
-    return (_Asking(row, *each) for row, each in enumerate(columns))
-
-
-def _given_up(peer: Peer, asking: _Asking) -> Pending:
-    """Return a request of a peer whose answer will not come."""
-    _, sent, version, message_id = asking
-    topic = Topic(sent.decode(errors="replace"))
-    return Pending(peer, FarPeer("", ""), topic, sent, version, message_id, b"", message_id, 0)
-
-
-def _pending(told: RequestBody, requester: Peer, responder: Peer) -> Pending:
-    request = Pending(
-        requester, responder, Topic(told.topic), told.sent, told.version, told.message_id, told.forwarded_id,
-        told.correlation_id, told.accepted_us,
-    )  # fmt: skip
-    request.handed_us = told.handed_us
-    return request
 
 
 def _guarded(call: Callable[..., None] | None, *told: Any) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from raceway.errors import MalformedError
-from raceway.link.codec.bodies import DECODERS, CopiesBody
+from raceway.link.codec.bodies import DECODERS, RequestBody
 from raceway.link.codec.frames import FrameReader, FrameType, encode_frame
 from raceway.link.codec.parts import encode_body
+from raceway.link.gathered import Gathered, GatheredCopies, GatheredEntries
+from raceway.model.envelope import Batch
 from raceway.net.turn import Turn
 
 log = structlog.get_logger("raceway.link")
@@ -31,6 +33,7 @@ FULL = 4 * 1024 * 1024
 # A read of at most this size may end the turn: see `Turn.begin_read`.
 SMALL_READ = 4096
 
+G = TypeVar("G", bound=Gathered)
 Handlers = dict[FrameType, Callable[[Any], None]]
 
 
@@ -53,7 +56,7 @@ class LinkConnection(asyncio.Protocol):
         self._reader = FrameReader(limit)
         self._transport: asyncio.Transport | None = None
         self._output: list[bytes] = []
-        self._copied: tuple[list[int], bytes] | None = None
+        self._gathered: Gathered | None = None
         self._owed = False
         self._reason = "closed by the other end"
         self.is_full = self._is_held = self._is_paused = False
@@ -104,25 +107,40 @@ class LinkConnection(asyncio.Protocol):
     def send_encoded(self, kind: FrameType, body: bytes) -> None:
         """Send a frame whose body is encoded already."""
         if self.open:
-            self._close_copies()
+            self._close_gathered()
             self._output.append(encode_frame(kind, body))
             self._owe()
 
     def copy(self, peer: int, run: bytes) -> None:
         """Send copies to a peer. Consecutive calls with the same run become one frame."""
-        if not self.open:
-            return
-        if self._copied is None or self._copied[1] is not run:
-            self._close_copies()
-            self._copied = ([], run)
-        self._copied[0].append(peer)
-        self._owe()
+        gathered = self._gathered
+        if type(gathered) is not GatheredCopies or gathered.run is not run:
+            gathered = self._gather(GatheredCopies(run))
+        gathered.peers.append(peer)
 
-    def _close_copies(self) -> None:
-        if self._copied is not None:
-            peers, run = self._copied
-            self._copied = None
-            self._output.append(encode_frame(FrameType.COPIES, encode_body(CopiesBody(peers, run))))
+    def hand_out(
+        self, peer: int, queue: str, ticket: bytes, batch: Batch, row: int, offset: int | None,
+        request: RequestBody | None = None,
+    ) -> None:  # fmt: skip
+        """Send a row of a queue to a peer: a copy if it has no `offset`. Consecutive calls for rows of one batch become
+        one frame."""
+        gathered, key = self._gathered, (peer, queue, ticket, offset is None)
+        if type(gathered) is not GatheredEntries or gathered.batch is not batch or gathered.key != key:
+            gathered = self._gather(GatheredEntries(key, batch))
+        gathered.add(row, offset, request)
+
+    def _gather(self, gathered: G) -> G:
+        """Begin a frame that consecutive calls add to."""
+        if self.open:
+            self._close_gathered()
+            self._gathered = gathered
+            self._owe()
+        return gathered
+
+    def _close_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            self._output.append(encode_frame(*gathered.frame()))
 
     def _owe(self) -> None:
         if not self._owed:
@@ -133,7 +151,7 @@ class LinkConnection(asyncio.Protocol):
         """Write gathered frames."""
         self._owed = False
         self.flushing()
-        self._close_copies()
+        self._close_gathered()
         output, self._output = self._output, []
         if self._transport is None or not self.open or not output:
             return
@@ -177,5 +195,5 @@ class LinkConnection(asyncio.Protocol):
         if not self.open:
             return
         self.open, self._reason = False, reason
-        self._output, self._copied = [], None
+        self._output, self._gathered = [], None
         self.lost(reason)

@@ -16,27 +16,34 @@ from raceway.errors import MalformedError, RacewayError
 from raceway.link.codec.bodies import (
     LINK_VERSION,
     AfterCommitBody,
+    CloseStreamBody,
     CommittedBody,
     HelloBody,
     LeaveBody,
     OutcomeBody,
     PeerBody,
     PerformBody,
+    RoomBody,
+    StartStreamBody,
     WelcomeBody,
     WrittenBody,
 )
 from raceway.link.codec.frames import FrameType
-from raceway.link.codec.intents import decode_intent, encode_outcome
+from raceway.link.codec.intents import StreamOpened, decode_intent, encode_outcome
 from raceway.link.codec.parts import sendable
 from raceway.link.connection import LANE_LIMIT, LinkConnection
 from raceway.link.peers import LinkedPeer, Spells, linked_peer
+from raceway.link.streams import LaneStream
 from raceway.model.intents.peers import Subscribe
+from raceway.model.intents.queues import Arm, ResumeDeliveries
+from raceway.model.intents.subscriptions import OpenedStream, OpenStream
 from raceway.model.security import Principal
 
 log = structlog.get_logger("raceway.link")
 
 # Bytes of unanswered intents of one caller: what a disk takes in a fraction of a second.
 WINDOW = 32 * 1024 * 1024
+RESUME = ResumeDeliveries()
 
 
 class LinkLane:
@@ -98,6 +105,9 @@ class LaneCaller:
             FrameType.PERFORM: self._perform,
             FrameType.WRITTEN: self._written,
             FrameType.AFTER_COMMIT: self._after_commit,
+            FrameType.START_STREAM: self._start_stream,
+            FrameType.ROOM: self._allow,
+            FrameType.CLOSE_STREAM: self._close_stream,
         }
         log.info("link opened", lane=lane.number, caller=hello.incarnation.decode(errors="replace"))
 
@@ -105,7 +115,7 @@ class LaneCaller:
         if self in self._lane.callers:
             self._lane.callers.remove(self)
         for peer in self._peers.values():
-            self._door.disconnect(peer)
+            self._disconnect(peer)
         self._peers.clear()
         self._full.clear()
         log.info("link closed", lane=self._lane.number, reason=reason)
@@ -116,20 +126,35 @@ class LaneCaller:
         if facts.peer in self._peers:
             raise MalformedError(f"peer {facts.peer} connects twice")
         spells = self._lane.spells.get(facts.wire.decode())
-        peer = linked_peer(facts, self.connection, spells, self._note_full)
+        peer = linked_peer(facts, self.connection, spells, self._note_full, self._door.view.queues.is_behind)
         self._peers[facts.peer] = peer
         self._door.connect(peer)
         for kind, pattern, priority in facts.subscriptions:
             self._door.perform(peer, Subscribe(kind, pattern, priority), partial(self._resumed, pattern))
+        for arm in facts.armed:
+            self._door.perform(peer, arm, partial(self._armed, peer, arm))
+        if facts.watched is not None:
+            self._door.perform(peer, facts.watched, partial(self._resumed, "the log"))
 
     def _resumed(self, pattern: str, outcome: Any) -> None:
         if isinstance(outcome, Exception):
             log.warning("subscription not resumed over the link", pattern=pattern, reason=str(outcome))
 
+    def _armed(self, peer: LinkedPeer, arm: Arm, outcome: Any) -> None:
+        """Close the connection of a consumer whose queue is gone: it would wait for ever."""
+        if isinstance(outcome, Exception) and arm.window and peer.hang_up is not None:
+            peer.hang_up(f"queue {arm.queue.decode(errors='replace')!r} cannot be consumed any more: {outcome}")
+
     def _leave(self, told: LeaveBody) -> None:
         peer = self._peer(told.peer)
         del self._peers[told.peer]
         self._full.pop(peer, None)
+        self._disconnect(peer)
+
+    def _disconnect(self, peer: LinkedPeer) -> None:
+        # No failure of its messages: a wire that has lost a consumer closes its stream before it leaves.
+        for stream in peer.opened.values():
+            stream.close(lost=False)
         self._door.disconnect(peer)
 
     def _peer(self, number: int) -> LinkedPeer:
@@ -141,7 +166,9 @@ class LaneCaller:
     # ---- copies ------------------------------------------------------------------------------------------------------
 
     def _written(self, told: WrittenBody) -> None:
-        self._peer(told.peer).note_written(told.size)
+        peer = self._peer(told.peer)
+        peer.note_written(told.size)
+        self._door.perform(peer, RESUME)
 
     def _note_full(self, peer: LinkedPeer) -> None:
         self._full[peer] = None
@@ -154,9 +181,37 @@ class LaneCaller:
                 peer.detach()
 
     def _wake(self) -> None:
-        """Continue the catch-ups of all peers: the connection has room again."""
+        """Continue the catch-ups, queues and streams of all peers: the connection has room again."""
         for peer in list(self._peers.values()):
             peer.wake()
+            self._door.perform(peer, RESUME)
+            for stream in list(peer.opened.values()):
+                stream.wake()
+
+    # ---- streams -----------------------------------------------------------------------------------------------------
+
+    def _opened(self, peer: LinkedPeer, number: int, outcome: OpenedStream | RacewayError) -> None:
+        if isinstance(outcome, Exception):
+            self._done(number, outcome)
+            return
+        peer.opened[number] = LaneStream(self.connection, peer.number, number, outcome)
+        self._done(number, StreamOpened(outcome.is_live))
+
+    def _start_stream(self, told: StartStreamBody) -> None:
+        self._stream(told).start(told)
+
+    def _allow(self, told: RoomBody) -> None:
+        self._stream(told).allow(told.allowed)
+
+    def _close_stream(self, told: CloseStreamBody) -> None:
+        self._stream(told).close(lost=told.lost)
+        del self._peer(told.peer).opened[told.stream]
+
+    def _stream(self, told: StartStreamBody | RoomBody | CloseStreamBody) -> LaneStream:
+        stream = self._peer(told.peer).opened.get(told.stream)
+        if stream is None:
+            raise MalformedError(f"stream {told.stream} is not open")
+        return stream
 
     # ---- intents -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +226,10 @@ class LaneCaller:
         peer.principal = Principal(*told.principal)
         peer.heard_us = self._door.runtime.clock_us()
         committed = partial(self._committed, told.number) if told.commits else None
-        self._door.perform(peer, intent, partial(self._done, told.number), committed)
+        if isinstance(intent, OpenStream):
+            self._door.perform(peer, intent, partial(self._opened, peer, told.number))
+        else:
+            self._door.perform(peer, intent, partial(self._done, told.number), committed)
 
     def _done(self, number: int, outcome: Any) -> None:
         error: RacewayError | None = None

@@ -13,13 +13,17 @@ from typing import Any
 
 from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Pending
+from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
 from raceway.broker.runs import Run
-from raceway.errors import RacewayError
+from raceway.errors import ForbiddenError, RacewayError
 from raceway.link.codec.bodies import (
     AnnounceBody,
+    DismissedBody,
     FailureBody,
     HangUpBody,
+    LogBody,
     PeerBody,
+    QueueAnswerBody,
     RequestBody,
     RequestsBody,
     RunBody,
@@ -27,7 +31,9 @@ from raceway.link.codec.bodies import (
 from raceway.link.codec.frames import FrameType
 from raceway.link.codec.parts import encode_body, sendable
 from raceway.link.connection import LinkConnection
+from raceway.link.streams import LaneStream
 from raceway.model.envelope import Batch
+from raceway.model.security import Principal
 
 # A turn's worth of copies for one peer; four of the pieces in which a catch-up reads.
 COPY_WINDOW = 4 * 1024 * 1024
@@ -44,11 +50,17 @@ def encode_run(run: Run) -> bytes:
     return encode_body(RunBody(topic.name, topic.public, topic.spoken, sent, ids, batch))
 
 
-class LinkedPeer(LivePeer):
-    """A peer of a caller. `full` is called when it has used up its credit."""
+class LinkedPeer(LivePeer, QueueConsumer):
+    """A peer of a caller. `full` is called when it has used up its credit; `waits` tells whether one of its queues is
+    catching up from the journal."""
 
     def __init__(
-        self, facts: PeerBody, connection: LinkConnection, spells: Spells | None, full: Callable[[LinkedPeer], None]
+        self,
+        facts: PeerBody,
+        connection: LinkConnection,
+        spells: Spells | None,
+        full: Callable[[LinkedPeer], None],
+        waits: Callable[[QueueConsumer], bool],
     ) -> None:
         super().__init__(facts.id, facts.connected_us, encode_run)
         self.number = facts.peer
@@ -59,11 +71,18 @@ class LinkedPeer(LivePeer):
         self.hang_up = self._hang_up
         self.heard_us = facts.connected_us
         self.last_heard = lambda: self.heard_us
-        self._connection, self._spells, self._full = connection, spells, full
+        self.principal = Principal(*facts.principal)
+        # Streams of its consumers, by number.
+        self.opened: dict[int, LaneStream] = {}
+        self._connection, self._spells, self._full, self._waits = connection, spells, full, waits
         self._sent = self._written = 0
 
     def spells(self, name: str) -> bool:
         return self._spells is None or self._spells(name)
+
+    @property
+    def is_behind(self) -> bool:
+        return super().is_behind or self._waits(self)
 
     # ---- copies ------------------------------------------------------------------------------------------------------
 
@@ -90,6 +109,23 @@ class LinkedPeer(LivePeer):
     def overrun(self) -> None:
         self._hang_up("too many subscription changes during catch-up")
 
+    # ---- queues ------------------------------------------------------------------------------------------------------
+
+    def hand_out(self, queue: str, ticket: bytes, entry: Entry) -> None:
+        request = None if entry.request is None else _facts(entry.request)
+        self._connection.hand_out(self.number, queue, ticket, entry.batch, entry.row, entry.offset, request)
+
+    def hand_copy(self, queue: str, ticket: bytes, copy: Copy) -> None:
+        self._connection.hand_out(self.number, queue, ticket, copy.batch, copy.row, None)
+        self._sent += len(copy.batch.item("payload", copy.row)) + 1
+
+    def hand_answer(self, ticket: bytes, answer: RowAnswer) -> None:
+        told = QueueAnswerBody(self.number, ticket, answer.message_id, answer.batch)
+        self._connection.send(FrameType.QUEUE_ANSWER, told)
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        self._connection.send(FrameType.DISMISSED, DismissedBody(self.number, queue, ticket, sendable(error)))
+
     # ---- requests and answers ----------------------------------------------------------------------------------------
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
@@ -114,16 +150,23 @@ class LinkedPeer(LivePeer):
     def announce(self, topic: str, payload: bytes) -> None:
         self._connection.send(FrameType.ANNOUNCE, AnnounceBody(self.number, topic, payload))
 
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        self._connection.send(FrameType.LOG, LogBody(self.number, level, message, time_us, extra))
+
     def _hang_up(self, reason: str) -> None:
         self._connection.send(FrameType.HANG_UP, HangUpBody(self.number, reason))
 
 
 def linked_peer(
-    facts: PeerBody, connection: LinkConnection, spells: Spells | None, full: Callable[[LinkedPeer], None]
+    facts: PeerBody,
+    connection: LinkConnection,
+    spells: Spells | None,
+    full: Callable[[LinkedPeer], None],
+    waits: Callable[[QueueConsumer], bool],
 ) -> LinkedPeer:
     """Return the peer with these facts."""
     rules = (facts.folds_case, facts.names_schema, facts.by_content, facts.keeps_refused, facts.waits_in_queues)
-    return _kind(facts.wire, *rules)(facts, connection, spells, full)
+    return _kind(facts.wire, *rules)(facts, connection, spells, full, waits)
 
 
 @lru_cache(64)
@@ -142,5 +185,5 @@ def _facts(request: Pending) -> RequestBody:
     return RequestBody(
         request.topic.name, request.sent, request.version, request.message_id, request.forwarded_id,
         request.correlation_id, request.accepted_us, request.handed_us, request.requester_id, request.responder_id,
-        request.sid,
+        request.sid, request.name,
     )  # fmt: skip

@@ -24,6 +24,9 @@ class FrameType(IntEnum):
     PERFORM = 4
     WRITTEN = 5
     AFTER_COMMIT = 6
+    START_STREAM = 7
+    ROOM = 8
+    CLOSE_STREAM = 9
     WELCOME = 64
     OUTCOME = 65
     COMMITTED = 66
@@ -33,6 +36,12 @@ class FrameType(IntEnum):
     FAILURE = 70
     HANG_UP = 71
     ANNOUNCE = 72
+    HANDOVER = 73
+    STREAM_ENDED = 74
+    ENTRIES = 75
+    QUEUE_ANSWER = 76
+    DISMISSED = 77
+    LOG = 78
 
 
 class LinkFrame(NamedTuple):

@@ -1,7 +1,7 @@
 """Intents and outcomes on the link: the name of the intent's class, then the intent or its outcome.
 
-The link carries intents whose outcomes are values. Not carried are those that deliver through an object of the process
-(`OpenStream`, `Arm`, `Follow`, `WatchLog`, services), and requests that name responder or askers as objects.
+The link carries intents whose outcomes are values, and `OpenStream`, whose stream has frames of its own. Not carried
+are `Follow`, services, and requests that name their responder or their askers as objects.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ from raceway.model.intents import (
     topics,
 )
 from raceway.model.intents.batches import AskAll, Asked, Intent, Request, Respond, Sent, Taken
-from raceway.model.intents.kinds import Done, IntentFor
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
 
 _CALLS: tuple[ModuleType, ...] = (
     administration, credentials, peers, producers, queues, reading, roles, schemas, security, services, subscriptions,
     topics,
 )  # fmt: skip
-# Outcomes and deliveries of these are objects of the process that performs them.
-_NOT_CARRIED = {
-    queues.Arm, queues.ConfirmDeliveries, queues.ResumeDeliveries, reading.Follow, reading.Unfollow, peers.WatchLog,
-    peers.UnwatchLog, services.AttachService, services.DetachService, subscriptions.OpenStream,
-}  # fmt: skip
-# Answers to `EnqueueRequests` come through `Arm`.
+# Their peers are objects of the process that performs them.
+_NOT_CARRIED = {reading.Follow, reading.Unfollow, services.AttachService, services.DetachService}
 _BATCHES: dict[type, Any] = {
     batches.Publish: Taken, Request: Taken, AskAll: Asked, Respond: Taken, batches.Send: Sent,
     batches.Acknowledge: Taken, batches.Return: Taken, batches.Park: Done, queues.Enqueue: Taken,
+    queues.EnqueueRequests: Taken,
 }  # fmt: skip
+
+
+class StreamOpened(Outcome, frozen=True):
+    """The outcome of `OpenStream` on the link: see `OpenedStream`."""
+
+    is_live: bool
 
 
 class _Carried(NamedTuple):
@@ -62,6 +65,7 @@ def _outcomes() -> dict[type, Any]:
             if isinstance(kind, type) and issubclass(kind, IntentFor) and kind is not IntentFor:
                 (base,) = (each for each in vars(kind)["__orig_bases__"] if get_args(each))
                 found[kind] = get_args(base)[0]
+    found[subscriptions.OpenStream] = StreamOpened
     return {kind: outcome for kind, outcome in found.items() if kind not in _NOT_CARRIED}
 
 
