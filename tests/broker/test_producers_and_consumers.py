@@ -92,3 +92,18 @@ def test_consumers_go_on_while_the_journal_takes_nothing(bench: SubscribingBench
     bench.faulty.take_writes()
     bench.ack(*range(50, 120))
     assert bench.kept_cursor() == 120
+
+
+def test_an_acknowledgement_that_was_refused_is_not_confirmed_to_who_repeats_it(bench: SubscribingBench) -> None:
+    producer = bench.producer()
+    bench.member()
+    bench.sent(producer, b"a", b"b")
+    bench.faulty.refuse_writes()
+    told: list[object] = []
+    for _ in range(3):
+        bench.ack(0, done=told.append)
+    assert [type(error) for error in told] == [ReadOnlyError] * 3
+    bench.faulty.take_writes()
+    bench.ack(0, done=told.append)
+    assert told[3:] == [None]
+    assert bench.kept_cursor() == 1, "who repeats it brings it to the disk"

@@ -121,6 +121,8 @@ class SubscriptionHost:
         self.wake = self._alarms.set
         self._kept: dict[Subscription, SubscriptionRecord] = {}
         self._moved: dict[Subscription, None] = {}
+        # Those whose cursor the journal has refused: what moved it is not stored, whoever asks again.
+        self._refused: dict[Subscription, None] = {}
         self._dones: list[CommitDone] = []
 
     def now_ms(self) -> float:
@@ -148,7 +150,7 @@ class SubscriptionHost:
 
     def flush(self) -> None:
         """Store the cursors that moved in this turn, then notify the callers that wait for it."""
-        moved, self._moved = self._moved, {}
+        moved, self._moved, self._refused = self._refused | self._moved, {}, {}
         dones, self._dones = self._dones, []
         refusal: UnavailableError | None = None
         for subscription in moved:
@@ -157,6 +159,7 @@ class SubscriptionHost:
                     self._keep_cursor(subscription)
                 except UnavailableError as error:
                     refusal = error
+                    self._refused[subscription] = None
         for done in dones:
             self._bus.after_commit(partial(_told, done, refusal), patient=True)
 
