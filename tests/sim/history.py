@@ -31,7 +31,7 @@ from tests.sim.clients.client import Client, Make
 from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
 from tests.sim.clients.http import HttpClient, StreamClient
 from tests.sim.clients.mb import MbClient
-from tests.sim.clients.operator import set_up
+from tests.sim.clients.operator import Roles, set_up
 from tests.sim.clients.seneca import SenecaClient, SenecaTcpClient
 from tests.sim.clients.websocket import WebSocketClient
 from tests.sim.clients.zbus import ZbusClient
@@ -94,7 +94,7 @@ class Switches:
             "act": 100.0, "close": 1.0, "reset": 1.0, "vanish": 0.3, "slow": 1.0, "read": 2.0, "half": 0.3,
             "flood": 0.3, "power": 0.15, "power-later": 0.25, "kill": 0.1, "stop": 0.1, "eio": 0.08, "full": 0.1,
             "room": 0.3, "late-disk": 0.5, "sleep": 0.8, "freeze": 0.2, "clock": 0.3, "flip": 0.03, "delete": 0.03,
-            "cut": 0.03,
+            "cut": 0.03, "grant": 1.0,
         }
     )  # fmt: skip
     settings: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +158,7 @@ class History:
         self.operator_token, self.guest_token = _token(OPERATOR), _token(GUEST)
         # Messages published with an id for deduplication, and when.
         self.repeatable: list[tuple[Message, float]] = []
+        self._roles: Roles | None = None
         # Subscriptions whose messages become dead letters when they fail.
         self.with_letters: set[str] = set()
         # Calls, messages and answers that clients have sent.
@@ -174,7 +175,7 @@ class History:
             try:
                 self._boot()
                 if self.plan.rules:
-                    set_up(self)
+                    self._roles = set_up(self)
                 for step in self.plan.steps:
                     if chosen is None or step.number in chosen:
                         self._do(step)
@@ -280,6 +281,10 @@ class History:
     def _delete(self, slot: int, dice: random.Random) -> None:
         self._damage(dice, "delete")
 
+    def _grant(self, slot: int, dice: random.Random) -> None:
+        if self._roles is not None and self.is_secure and "guests" in self.plan.rules:
+            self._roles.change()
+
     def _cut(self, slot: int, dice: random.Random) -> None:
         self._damage(dice, "cut")
 
@@ -354,6 +359,8 @@ class History:
         if world.bus is None:
             self._boot()
         self._check_deaf()
+        if self._roles is not None:
+            self._roles.leave("close")
         world.say("everybody comes to rest")
         for client in self.clients.values():
             client.settle()

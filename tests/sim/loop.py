@@ -64,7 +64,9 @@ class SimLoop(base_events.BaseEventLoop):
             heapq.heappop(scheduled)
         return scheduled[0][0] if scheduled else None
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._set += 1
         heapq.heappush(self._scheduled, (when, self._set, timer))

@@ -165,6 +165,8 @@ class Model:
         self.dedup: dict[tuple[str, str, str], str] = {}
         # Topics that only some may see or publish to: those who may.
         self.secret: dict[str, set[str]] = {}
+        # Topics that guests may not use, and since when that is certain.
+        self.closed: dict[str, float] = {}
         self.rows: list[Row] = []
         self._published: list[Message] = []
         self.first_kept = 0
@@ -215,6 +217,13 @@ class Model:
         message.state = state
         if offset is not None:
             self.learn(message.topic, offset, message.token)
+
+    def reopen(self, topic: str) -> None:
+        """A topic is about to be opened: what guests have under way may be accepted, or not."""
+        if self.closed.pop(topic, None) is not None:
+            for message in self.messages.values():
+                if message.topic == topic and message.state == "open":
+                    message.is_forbidden = False
 
     def learn(self, topic: str, offset: int, token: str) -> None:
         """An offset was seen with a message: it never means another one."""
@@ -303,7 +312,7 @@ class Model:
         if self.told and not self.is_damaged:
             raise Broken(f"positions {self.told[0]} are told to be lost, and nobody damaged a file")
         if any(positions not in before for positions in self.told):
-            self._forget_cursors()
+            self._forget_state()
         self._check_rows()
         stored = self._stored()
         self._check_offsets()
@@ -323,8 +332,11 @@ class Model:
         self._positions |= {token: row.sequence for token, row in stored.items()}
         self._looked_until = max([self._looked_until, *(row.sequence for row in self.rows[-1:])])
 
-    def _forget_cursors(self) -> None:
-        """Rows are told to be lost, and cursors are rows, too: what was given before may be given again."""
+    def _forget_state(self) -> None:
+        """Rows are told to be lost, and cursors and rules are rows, too: what was given before may be given again, and
+        what was closed may be open."""
+        for topic in list(self.closed):
+            self.reopen(topic)
         for durable in self.durable.values():
             durable.acknowledged.clear()
         for queue in self.queues.values():

@@ -240,7 +240,7 @@ class Link(asyncio.Transport):
             self._protocol.data_received(data)
             return
         while data and not self._is_closing:
-            buffer = self._protocol.get_buffer(len(data))
+            buffer = memoryview(self._protocol.get_buffer(len(data)))
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
             data = data[size:]

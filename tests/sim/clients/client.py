@@ -19,6 +19,8 @@ ASKED = ("r.a", "r.b")
 QUEUES = ("q.a",)
 # What a guest may publish to and consume from.
 OF_GUESTS = ("t.a", "q.a")
+# What is opened to guests and closed again.
+OPENED = "t.b"
 
 
 def token_of(payload: bytes, who: str) -> str:
@@ -74,9 +76,15 @@ class Client(Party):
         """Whether it has a token that opens a few topics, and no more."""
         return self.may and self.history.is_secure and "guests" in self.history.plan.rules and self.slot % 3 == 2
 
-    def may_use(self, topic: str) -> bool:
-        """Whether it may publish to a topic and consume from it."""
-        return topic in OF_GUESTS if self.is_guest else self.may
+    def may_use(self, topic: str, at: float | None = None) -> bool:
+        """Whether it may publish to a topic and consume from it; with a time, whether it may have been allowed to from
+        then until now."""
+        if not self.is_guest:
+            return self.may
+        if topic != OPENED:
+            return topic in OF_GUESTS
+        closed = self.model.closed.get(topic)
+        return closed is None or (at is not None and at <= closed)
 
     @property
     def token(self) -> str:
@@ -101,7 +109,8 @@ class Client(Party):
         """Return the token of a message that this client was given, if it may have it."""
         found = token_of(payload, self.name)
         message = self.model.messages.get(found)
-        if message is not None and not self.may_use(message.topic):
+        # What was sent before a topic was closed may still come.
+        if message is not None and not self.may_use(message.topic, message.at):
             raise Broken(f"{self.name} got {found} of {message.topic} and may not consume it")
         return found
 

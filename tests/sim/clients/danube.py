@@ -32,7 +32,8 @@ class DanubeClient(Client):
             client_side=True, header_encoding="utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
         )
         self._h2 = h2.connection.H2Connection(settings)
-        self._calls: dict[int, tuple[str, Any, type[Proto]]] = {}
+        # Calls by stream, with the times of their beginning.
+        self._calls: dict[int, tuple[str, Any, type[Proto], float]] = {}
         self._bodies: dict[int, bytes] = {}
         self._input, self._is_ending = b"", False
         # Topics to ids of producers; consumers by stream.
@@ -116,11 +117,11 @@ class DanubeClient(Client):
             self._h2.send_data(stream, b"\0" + len(data).to_bytes(4, "big") + data, end_stream=True)
         except h2.exceptions.ProtocolError as error:
             raise AssertionError(f"{self.name} cannot call {method}") from error
-        self._calls[stream] = (kind, what, answer)
+        self._calls[stream] = (kind, what, answer, self.world.now)
         self._flush(1)
 
     def _ended(self, stream: int, status: str) -> None:
-        kind, what, answer = self._calls.pop(stream, ("", None, None))
+        kind, what, answer, began = self._calls.pop(stream, ("", None, None, 0.0))
         if stream in self._streams:
             durable, _ = self._streams.pop(stream)
             self.in_hand = [each for each in self.in_hand if each[0] is not durable]
@@ -132,18 +133,18 @@ class DanubeClient(Client):
                 reply = answer.FromString(bodies[0]) if status == "0" and answer is not None else None
             except (DecodeError, IndexError) as error:
                 raise Broken(f"{self.name}: the answer to {kind} is malformed: {error!r}") from error
-            self._answered(kind, what, status, reply)
+            self._answered(kind, what, status, reply, began)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    def _answered(self, kind: str, what: Any, status: str, reply: Any) -> None:
+    def _answered(self, kind: str, what: Any, status: str, reply: Any, began: float) -> None:
         if kind == "send":
             self._sent(what, status)
         elif status != "0":
             self.say(f"{kind} is refused: {status}")
             if kind == "subscribe":
                 self._subscribed.discard(what[0])
-        elif not self.may_use(_topic_of(kind, what)):
+        elif not self.may_use(_topic_of(kind, what), began):
             raise Broken(f"{self.name}: {kind} of {_topic_of(kind, what)} is answered and not permitted")
         elif kind == "producer":
             self._producers[what] = reply.producer_id

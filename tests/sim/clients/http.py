@@ -9,7 +9,7 @@ from typing import Any
 
 import h11
 
-from tests.sim.clients.client import ASKED, TOPICS, Client, token_of
+from tests.sim.clients.client import ASKED, OPENED, TOPICS, Client, token_of
 from tests.sim.model import Broken, LiveReader, Message
 
 _HEAD = [("host", "127.0.0.1")]
@@ -249,7 +249,7 @@ class StreamClient(Client):
 
     def __init__(self, history: Any, slot: int) -> None:
         super().__init__(history, slot)
-        self._topic = TOPICS[slot % len(TOPICS)]
+        self._topic = OPENED if self.is_guest else TOPICS[slot % len(TOPICS)]
         self._reader: LiveReader | None = None
         # Behind the last event that came: where to go on.
         self._last: str | None = None
@@ -306,6 +306,8 @@ class StreamClient(Client):
         payload = row["payload"].encode()
         if self._reader is None:
             self._reader = self.model.add_kept(f"{self.name} on {self._topic}", self._topic)
+            # At the end a guest may not be let in any more.
+            self._reader.is_open = not self.is_guest
         self._reader.take(self.token_of(payload), row["topic"], payload, row["offset"])
 
     def settle(self) -> None:

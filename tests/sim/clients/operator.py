@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from raceway.wires.danube.codec.pb import danube_admin_pb2 as pb
 from tests.sim.bus import GUEST
-from tests.sim.clients.client import OF_GUESTS
+from tests.sim.clients.client import OF_GUESTS, OPENED
 from tests.sim.clients.danube import DanubeClient
 from tests.sim.clients.http import HttpClient
 
@@ -17,21 +17,54 @@ if TYPE_CHECKING:
 BOUND, LETTERS, OF_LETTERS, WITH_LETTERS = "t.s", "dead.a", "t.a", "orders"
 # A place whose client is an operator, and that no step names.
 _SLOT = 97
+# A status of gRPC.
+_NOT_FOUND = "5"
 
 
-class _Roles(DanubeClient):
+class Roles(DanubeClient):
+    """Who makes the role of guests, and opens a topic to them and closes it again while they use it."""
+
+    def reset_state(self) -> None:
+        super().reset_state()
+        # The binding that opens the topic, if there is one and it is known.
+        self._binding = ""
+
     def make(self) -> None:
         role = pb.Role(name=GUEST, permissions=["Produce", "Consume"])
         self._call("danube_admin.SecurityAdmin/CreateRole", role, "role", GUEST, pb.Empty)
         for topic in OF_GUESTS:
-            binding = pb.Binding(
-                principal_type="service_account", principal_name=GUEST, role=GUEST, scope="topic",
-                resource=f"/default/{topic}",
-            )  # fmt: skip
-            self._call("danube_admin.SecurityAdmin/CreateBinding", binding, "role", topic, pb.Binding)
+            self._bind("role", topic)
+        self.model.closed[OPENED] = -1.0
 
-    def _answered(self, kind: str, what: Any, status: str, reply: Any) -> None:
-        assert status == "0", f"the operator cannot make {what}: {status}"
+    def change(self) -> None:
+        """Open the topic, or close it. Until that is answered, both may be so."""
+        if (self.line is None and not self.connect()) or self.unanswered():
+            return
+        if self._binding:
+            self.say(f"closes {OPENED} to guests")
+            request = pb.BindingRequest(id=self._binding)
+            self._call("danube_admin.SecurityAdmin/DeleteBinding", request, "close", OPENED, pb.SecurityResponse)
+        else:
+            self.say(f"opens {OPENED} to guests")
+            self.model.reopen(OPENED)
+            self._bind("open", OPENED)
+
+    def _bind(self, kind: str, topic: str) -> None:
+        binding = pb.Binding(
+            principal_type="service_account", principal_name=GUEST, role=GUEST, scope="topic",
+            resource=f"/default/{topic}",
+        )  # fmt: skip
+        self._call("danube_admin.SecurityAdmin/CreateBinding", binding, kind, topic, pb.Binding)
+
+    def _answered(self, kind: str, what: Any, status: str, reply: Any, began: float) -> None:
+        self.say(f"is answered: {kind} {what} {status}")
+        if kind == "open" and status == "0":
+            self._binding = reply.id
+        elif kind == "close" and status in ("0", _NOT_FOUND):
+            self._binding = ""
+            self.model.closed[OPENED] = self.world.now
+        elif kind == "role":
+            assert status == "0", f"the operator cannot make {what}: {status}"
 
 
 class _Changes(HttpClient):
@@ -43,10 +76,10 @@ class _Changes(HttpClient):
         assert status < 300, f"the operator cannot change {what}: {status} {body[:200]!r}"
 
 
-def set_up(history: History) -> None:
-    """Set up what the plan wants, and wait until it is confirmed."""
+def set_up(history: History) -> Roles:
+    """Set up what the plan wants, and wait until it is confirmed. Return who changes it later."""
     rules, model = history.plan.rules, history.model
-    roles, changes = _Roles(history, _SLOT), _Changes(history, _SLOT)
+    roles, changes = Roles(history, _SLOT), _Changes(history, _SLOT)
     for client in (roles, changes):
         client.connect()
     history.world.run_for(0.1)
@@ -77,3 +110,4 @@ def set_up(history: History) -> None:
         history.with_letters.add(f"{WITH_LETTERS} on {OF_LETTERS}")
     for client in (roles, changes):
         client.leave("close")
+    return roles

@@ -93,9 +93,11 @@ class WebSocketClient(MbClient):
             self._unsent.append(data)
 
     def _send_message(self, data: bytes) -> None:
-        """Send a message, now and then in two fragments with a ping between them."""
+        """Send a message, now and then in two fragments with a ping between them, or with a ping behind it."""
         if self._frames % 5:
             self._send_frame(_BINARY, data, calls=1)
+            if self._frames % 7 == 0:
+                self._send_frame(_PING, b"there?")
             return
         half = len(data) // 2
         self._send_frame(_BINARY, data[:half], is_last=False)
