@@ -22,6 +22,8 @@ SLOW = (
     "tests/recovery/test_seneca_kill.py",
     "tests/recovery/test_zbus_kill.py",
     "tests/server/test_lifeline.py",
+    # The model of a queue looks at the same over a link, in everyday work.
+    "tests/link/test_contract.py::test_a_subscription_does_over_the_link_what_the_model_says",
     # A thousand histories, and every planted bug in a process of its own.
     "tests/sim/test_histories.py::test_a_thousand_histories_are_clean",
     "tests/sim/test_planted.py::test_a_planted_bug_is_found",

@@ -55,7 +55,7 @@ def test_queues_and_services_of_zbus_go_over_the_link(folder: Path) -> None:
                 assert await text_of(orders) == "1000"
             await one.create_queue("sum")
             service = await one.serve("sum", lambda message: str(sum(map(int, message.text.split("+")))))
-            answers = await asyncio.gather(*(two.request("sum", f"{at}+1") for at in range(50)))
+            answers = await asyncio.gather(*(two.request("sum", f"{at}+1", timeout_ms=60_000) for at in range(50)))
             assert answers == [b"%d" % (at + 1) for at in range(50)]
             await service.close()
             with pytest.raises(RacewayError, match="Not Found"):

@@ -18,6 +18,7 @@ import uvloop
 
 from raceway import config
 from raceway.journal import open_journal
+from raceway.journal.arrow import leave_pandas_out
 from raceway.link.lane import LinkLane
 from raceway.link.sockets import listen
 from raceway.server.bus import local_bus
@@ -63,5 +64,6 @@ async def serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    leave_pandas_out()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(Path(sys.argv[1])))
