@@ -47,7 +47,7 @@ from raceway.link.codec.bodies import (
     decode_run,
 )
 from raceway.link.codec.frames import FrameType
-from raceway.link.codec.intents import StreamOpened, decode_outcome, encode_intent
+from raceway.link.codec.intents import StreamOutcome, decode_outcome, encode_intent
 from raceway.link.connection import CALLER_LIMIT, LANE_LIMIT, LinkConnection
 from raceway.link.known import FarPeer, KnownPeer, asking_of, entry_of, pending_of
 from raceway.link.streams import CallerStream
@@ -269,7 +269,7 @@ class LinkCaller:
             call.known.note_asked(call.asking, outcome)
             if call.kept is not None:
                 call.known.note_done(call.kept, outcome)
-            if isinstance(outcome, StreamOpened) and self._connection is not None:
+            if isinstance(outcome, StreamOutcome) and self._connection is not None:
                 tell = partial(self._tell, self._connection, call.known)
                 outcome = CallerStream(
                     tell, call.known.number, told.number, call.known.streams, is_live=outcome.is_live

@@ -29,7 +29,7 @@ from raceway.link.codec.bodies import (
     WrittenBody,
 )
 from raceway.link.codec.frames import FrameType
-from raceway.link.codec.intents import StreamOpened, decode_intent, encode_outcome
+from raceway.link.codec.intents import StreamOutcome, decode_intent, encode_outcome
 from raceway.link.codec.parts import sendable
 from raceway.link.connection import LANE_LIMIT, LinkConnection
 from raceway.link.peers import LinkedPeer, Spells, linked_peer
@@ -195,7 +195,7 @@ class LaneCaller:
             self._done(number, outcome)
             return
         peer.opened[number] = LaneStream(self.connection, peer.number, number, outcome)
-        self._done(number, StreamOpened(outcome.is_live))
+        self._done(number, StreamOutcome(outcome.is_live))
 
     def _start_stream(self, told: StartStreamBody) -> None:
         self._stream(told).start(told)

@@ -9,7 +9,7 @@ import pytest
 from raceway.errors import MalformedError, NoRouteError, RacewayError, UnsupportedError
 from raceway.link.codec.intents import (
     CARRIED,
-    StreamOpened,
+    StreamOutcome,
     decode_intent,
     decode_outcome,
     encode_intent,
@@ -92,7 +92,7 @@ def test_outcomes_arrive_by_the_type_of_their_intent() -> None:
         "Acknowledge": Taken(),
         "Send": Sent((), ((0, 1),)),
         "AskAll": Asked(3),
-        "OpenStream": StreamOpened(True),
+        "OpenStream": StreamOutcome(True),
         "ReadTopic": TopicRead([0], [1], [1], [row], []),
         "PurgeQueue": 5,
         "FindSchema": None,

@@ -44,7 +44,7 @@ _BATCHES: dict[type, Any] = {
 }  # fmt: skip
 
 
-class StreamOpened(Outcome, frozen=True):
+class StreamOutcome(Outcome, frozen=True):
     """The outcome of `OpenStream` on the link: see `OpenedStream`."""
 
     is_live: bool
@@ -65,7 +65,7 @@ def _outcomes() -> dict[type, Any]:
             if isinstance(kind, type) and issubclass(kind, IntentFor) and kind is not IntentFor:
                 (base,) = (each for each in vars(kind)["__orig_bases__"] if get_args(each))
                 found[kind] = get_args(base)[0]
-    found[subscriptions.OpenStream] = StreamOpened
+    found[subscriptions.OpenStream] = StreamOutcome
     return {kind: outcome for kind, outcome in found.items() if kind not in _NOT_CARRIED}
 
 
