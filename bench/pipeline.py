@@ -1,11 +1,15 @@
 """The pipeline, compared with Spark's own processing of the same rows in one run on one machine.
 
-    python -m bench.pipeline [bronze | import | scale | small …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
+    python -m bench.pipeline [bronze | import | scale | small | workers | live | hour …] [--rows N] [--millions 2,10]
+        [--old 0,0.2,2] [--memory 4g] [--quick]
 
 bronze   journal → bronze.messages, alternating with Spark copying the same rows Parquet → Parquet
 import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
-scale    journal → all nine tables for one, five and ten million rows: seconds per million must not grow
+scale    journal → all nine tables for two and ten million rows: neither seconds per million nor memory must grow
 small    1,000 new rows on top of none, 0.2 and 2 million old ones: CPU seconds and bytes written must not grow
+workers  all tables of so many rows on a cluster of two workers, and of one (bench/pipeline_workers.py)
+live     `raceway up` at 200 messages a second: seconds until they are in the gold tables (bench/pipeline_live.py)
+hour     an hour of one topic, out of a day that came in many batches: files that are opened (bench/pipeline_hour.py)
 
 Compare ratios within one run: absolute times depend on the machine and its load. The rows are those of a small shop on
 MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
@@ -29,10 +33,12 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import pipeline_import, pipeline_results
+from bench import pipeline_hour, pipeline_import, pipeline_live, pipeline_results, pipeline_workers
 from bench.journal import RESULTS, Owner
 from bench.machine import describe
-from bench.pipeline_results import BRONZE, COPY, MILLION, Rates, Results, Run, Small
+from bench.pipeline_live import cpu_seconds
+from bench.pipeline_results import BRONZE, COPY, MILLION, Hour, Live, Rates, Results, Run, Small, Workers
+from bench.pipeline_stages import REMEMBERED, Watch
 from raceway import config
 from raceway.journal import open_journal, wall_clock_us
 from raceway.model.envelope import MB, PUBLISH, REQUEST, RESPONSE, Batch
@@ -53,6 +59,8 @@ PAYLOAD = (
 # Time between two generated batches: a thousand messages per second.
 STEP_US = STEP * 1000
 PAYLOAD_BYTES = 200
+DAY_US = 24 * 3600 * MILLION
+PARTS = ("bronze", "import", "scale", "small", "hour", "workers", "live")
 # Rows of a warm-up run of the JVM, which is not counted.
 WARMING = 300_000
 
@@ -60,22 +68,22 @@ WARMING = 300_000
 class Clock:
     """A clock that advances with the rows, so that tables by minute and hour have typical work."""
 
-    def __init__(self, steps: int = 0) -> None:
-        self.now_us = wall_clock_us() - 6 * 3600 * MILLION + steps * STEP_US
+    def __init__(self, steps: int = 0, step_us: int = STEP_US) -> None:
+        self.now_us = wall_clock_us() - 24 * 3600 * MILLION + steps * step_us
 
     def __call__(self) -> int:
         return self.now_us
 
 
-def fill(folder: Path, rows: int, steps_before: int = 0) -> None:
+def fill(folder: Path, rows: int, steps_before: int = 0, step_us: int = STEP_US) -> None:
     """Write a journal of so many rows that feed every table, or add them to one that has so many steps."""
-    owner, clock = Owner(), Clock(steps_before)
+    owner, clock = Owner(), Clock(steps_before, step_us)
     journal = open_journal(config.JournalSettings(folder=str(folder), durability="os", seal=False), owner.post, clock)
     for number in range(steps_before, steps_before + rows // STEP):
         journal.append(_batch(number, journal.next_sequence))
         journal.flush()
         owner.take_all()
-        clock.now_us += STEP_US
+        clock.now_us += step_us
     finished: list[None] = []
     journal.flush()
     journal.after_commit(lambda error: finished.append(None))
@@ -152,8 +160,13 @@ def measure_bronze(spark: SparkSession, folder: Path, rows: int, rounds: int, ba
 
 def measure_tables(spark: SparkSession, folder: Path, rows: int, batch: int, memory: str) -> Run:
     facts = facts_of(folder)
+    watch = Watch(spark)
     seconds, steps = run(spark, folder, registry.DERIVED, batch)
-    return Run(facts, rows, batch, memory, seconds, jvm_peak_mib(), steps)
+    cores = spark.sparkContext.defaultParallelism
+    return Run(
+        facts, rows, batch, memory, seconds, jvm_peak_mib(), steps,
+        own_peak_mib(), watch.least_tasks(), cores, watch.task_s(), _stored_bytes(folder),
+    )  # fmt: skip
 
 
 def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str, console: Console) -> Iterator[Run]:
@@ -161,6 +174,7 @@ def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str
         run(spark, folder, registry.DERIVED, batch)
     for rows in sizes:
         with journal(rows, console) as folder:
+            forget_peaks()
             found = measure_tables(spark, folder, rows, batch, memory)
         console.print(f"{rows:,} rows: {found.seconds:.1f} s, {found.each:.1f} s per million")
         yield found
@@ -187,14 +201,35 @@ def measure_small(spark: SparkSession, sizes: list[int], batches: int, console: 
         yield found
 
 
-def cpu_seconds() -> float:
-    """CPU time of this process and all it started: the JVM and its Python workers."""
-    found = 0.0
-    own = psutil.Process()
-    for process in [own, *own.children(recursive=True)]:
-        with suppress(psutil.Error):
-            found += sum(process.cpu_times()[:4])
-    return found
+def measure_workers(rows: int, batch: int, memory: str, console: Console) -> Workers:
+    with journal(rows, console) as folder:
+        facts, found = facts_of(folder), {}
+        for workers in (1, 2):
+            found[workers] = pipeline_workers.measure(folder, workers, batch, memory)
+            console.print(f"{workers} workers: {found[workers][0]:.1f} s, tasks {found[workers][1]:.1f} s")
+    return Workers(facts, rows, *found[1], *found[2])
+
+
+def measure_live(sizes: list[int], seconds: int, memory: str, console: Console) -> Iterator[Live]:
+    """A session of our own computes the tables of old rows; the traffic is handled by `raceway up` alone."""
+    for rows in sizes:
+        with journal(max(rows, STEP), console) as folder:
+            spark = session(Folders(folder), master="local[*]", memory=memory)
+            Job(Lake(spark, Folders(folder)), Order(config.PipelineSettings(), once=True)).run()
+            spark.stop()
+            found = pipeline_live.measure(folder, seconds)
+            live = Live(facts_of(folder), rows, found.p50, found.p95, found.busy, found.idle)
+        console.print(f"on {rows:,} rows: visible after {live.p95_s:.1f} s (p95), {live.busy:.2f} of a core")
+        yield live
+
+
+def measure_hour(spark: SparkSession, rows: int, console: Console) -> Hour:
+    """A day in batches of a quarter of an hour."""
+    with journal(STEP, console) as folder:
+        fill(folder, rows - STEP, 1, DAY_US // (rows // STEP))
+        order = Order(config.PipelineSettings(max_records=rows // 96), once=True, tables=registry.DERIVED, ahead_rows=0)
+        Job(Lake(spark, Folders(folder)), order).run()
+        return Hour(facts_of(folder), rows, *pipeline_hour.measure(folder, [topic.decode() for topic in TOPICS]))
 
 
 def _stored_bytes(folder: Path) -> int:
@@ -204,12 +239,24 @@ def _stored_bytes(folder: Path) -> int:
 
 def jvm_peak_mib() -> float:
     """Peak memory of the JVM of this process."""
-    peaks = [0]
-    for child in psutil.Process().children(recursive=True):
-        if child.name() == "java":
-            lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
-            peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
-    return max(peaks) / 1024
+    return max(peak_mib(child) for child in psutil.Process().children(recursive=True) if child.name() == "java")
+
+
+def own_peak_mib() -> float:
+    """Peak memory of this process, which is Spark's driver in Python."""
+    return peak_mib(psutil.Process())
+
+
+def peak_mib(process: psutil.Process) -> float:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def forget_peaks() -> None:
+    """Let peaks of memory begin anew, from what is in use now."""
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.Error, OSError):
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 
 
 def facts_of(folder: Path) -> dict[str, str]:
@@ -230,16 +277,17 @@ def journal(rows: int, console: Console) -> Iterator[Path]:
 
 
 def main(
-    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale, small. Default: all.")] = None,
-    rows: Annotated[int, typer.Option(help="Rows of bronze, frames of import.")] = 2 * MILLION,
+    what: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(PARTS)}. Default: all.")] = None,
+    rows: Annotated[int, typer.Option(help="Rows of bronze, workers and hour, frames of import.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze and import.")] = 3,
     millions: Annotated[
         str, typer.Option(help="Sizes of the runs of scale in million rows, separated by commas.")
-    ] = "1,5,10",
+    ] = "2,10",
     old: Annotated[
-        str, typer.Option(help="Old rows of the runs of small in million rows, separated by commas.")
+        str, typer.Option(help="Old rows of the runs of small and live in million rows, separated by commas.")
     ] = "0,0.2,2",
     batches: Annotated[int, typer.Option(help="Batches of small.")] = 50,
+    seconds: Annotated[int, typer.Option(help="Seconds of traffic of live.")] = 120,
     batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.PipelineSettings().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the rows, to check that it works.")] = False,
@@ -248,11 +296,13 @@ def main(
     """Measure, print together with stored results of earlier runs, and save."""
     sizes = [int(float(each) * MILLION) for each in millions.split(",")]
     if quick:
-        rows, sizes, rounds, batch, save, batches, old = 20_000, [10_000, 20_000], 1, 10_000, False, 2, "0,0.01"
-    chosen, console = what or ["bronze", "import", "scale", "small"], Console(width=150)
+        rows, sizes, rounds, batch, save = 20_000, [10_000, 20_000], 1, 10_000, False
+        batches, old, seconds = 2, "0,0.01", 10
+    chosen, console = what or list(PARTS), Console(width=150)
+    before = [int(float(each) * MILLION) for each in old.split(",")]
     results = pipeline_results.known(RESULTS) if save else Results()
     with journal(rows if "bronze" in chosen else STEP, console) as folder:
-        spark = session(Folders(folder), master="local[*]", memory=memory)
+        spark = session(Folders(folder), master="local[*]", memory=memory, extra=REMEMBERED)
         if "bronze" in chosen:
             results.bronze = Rates(facts_of(folder), rows, measure_bronze(spark, folder, rows, rounds, batch))
         if "import" in chosen:
@@ -264,9 +314,15 @@ def main(
                 if save:  # saved after each part: runs are long
                     results.save(RESULTS)
         if "small" in chosen:
-            before = [int(float(each) * MILLION) for each in old.split(",")]
             results.small = list(measure_small(spark, before, batches, console))
+        if "hour" in chosen:
+            results.hour = measure_hour(spark, rows, console)
         spark.stop()
+    # These have sessions of their own.
+    if "workers" in chosen:
+        results.workers = measure_workers(rows, batch, memory, console)
+    if "live" in chosen:
+        results.live = list(measure_live(before, seconds, memory, console))
     results.print(console)
     if save:
         console.print(f"Saved: {results.save(RESULTS).name}")

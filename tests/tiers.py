@@ -59,6 +59,7 @@ SLOW = (
     "tests/pipeline/test_kill.py",
     "tests/pipeline/test_live.py",
     "tests/pipeline/test_migrating.py",
+    "tests/pipeline/test_oracle.py",
     "tests/pipeline/test_refreshing.py",
     "tests/pipeline/test_registry.py",
     "tests/pipeline/test_sandbox.py::test_a_query",

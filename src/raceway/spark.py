@@ -53,7 +53,7 @@ def session(
     check_installed()
     _check_running()
     loaded = _loaded(data, options)
-    folders = Folders(loaded.journal.folder, loaded.pipeline.tables or None)
+    folders = Folders(loaded.journal.folder, loaded.pipeline.tables or None, loaded.pipeline.journal or None)
     lake = open_lake(folders, loaded.pipeline, dict(conf or {}), storage=loaded.storage)
     _show(lake)
     return lake.spark
@@ -65,7 +65,7 @@ def show_tables(spark: SparkSession, data: str | Path | None = None, tables: str
     from raceway.pipeline.storage import storage_of
 
     loaded = _loaded(data, {"tables": tables})
-    folders = Folders(loaded.journal.folder, loaded.pipeline.tables or None)
+    folders = Folders(loaded.journal.folder, loaded.pipeline.tables or None, loaded.pipeline.journal or None)
     return _show(Lake(spark, folders, storage_of(folders.tables, loaded.storage)))
 
 

@@ -91,6 +91,7 @@ def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
         (("retain", "--days", "7", "--table", "gold.nothing"), "gold.nothing: is not a table"),
         (("query", "SELECT nothing FROM bronze.messages"), "nothing"),
         (("reset", "silver.nothing"), "is not a table"),
+        (("delete", "--where", "true", "--journal", "s3://a/b"), "deleted in the data folder of the bus"),
         (("run", "--conf", "spark.sql.session.timeZone=Europe/Berlin"), "spark.sql.session.timeZone: must be UTC"),
     ],
 )

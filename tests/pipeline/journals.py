@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow.compute as pc
 
 from raceway.journal.read.reader import Reader
-from raceway.model.envelope import MB, REQUEST, RESPONSE, Batch
+from raceway.model.envelope import MB, REQUEST, RESPONSE, Batch, encode_attributes, encode_hops
 from tests.rigs.journal import Rig, numbered
 
 Asked: TypeAlias = tuple[int, bytes]  # the position of a request, and its id
@@ -34,6 +34,24 @@ def add(rig: Rig, messages: int, first: int = 0) -> None:
     for number in range(first, first + messages, 100):
         rig.keep(TOPICS[number // 100 % 3], *numbered(min(100, first + messages - number), number, 60))
         rig.journal.set_state("test", "reached", number)
+    rig.commit()
+
+
+def append_rows(rig: Rig, rows: Sequence[dict[str, Any]], positions: dict[int, int]) -> None:
+    """Put rows into the journal; positions differ from those of the world, as control rows have some, too."""
+    for row in rows:
+        answers = row.get("answers")
+        told: dict[str, Any] = {
+            name: value.encode() if isinstance(value, str) else value
+            for name, value in row.items()
+            if name not in ("source", "partition", "sequence", "answers", "attributes", "hops", "payload")
+        }
+        batch = Batch(
+            1, **told, answers=None if answers is None else positions[answers], payload=[row["payload"]],
+            attributes=encode_attributes(row["attributes"]), hops=encode_hops(row["hops"]),
+        )  # fmt: skip
+        positions[row["sequence"]] = rig.journal.append(batch, rig.answers.append)
+        rig.journal.set_state("test", "reached", row["sequence"])
     rig.commit()
 
 

@@ -16,6 +16,12 @@ def test_everything_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path
     assert Folders("relative").data.is_absolute()
 
 
+def test_rows_are_taken_from_the_journal_in_the_folder_or_from_an_archive(tmp_path: Path) -> None:
+    assert Folders(tmp_path).journal == str(tmp_path)
+    assert Folders(tmp_path, journal="s3://lake/archive").journal == "s3://lake/archive"
+    assert Path(Folders(tmp_path, journal="archive").journal).is_absolute()
+
+
 def test_staging_is_swept_and_is_in_no_table(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     staged = folders.stage("import")

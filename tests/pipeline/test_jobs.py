@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from raceway.pipeline import keeping, progress
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order
 from raceway.pipeline.lake import LANE, Lake
+from raceway.pipeline.query import Tables
 from raceway.pipeline.tables import MESSAGES
+from raceway.pipeline.verify import verify
 from tests.pipeline.journals import add, expected_positions, journal
+from tests.rigs.archives import Place, archive_all, fill, opened
 from tests.rigs.journal import trim
 from tests.rigs.journal_folder import UNSYNCED
 
@@ -100,6 +104,28 @@ def test_a_run_merges_small_files_by_itself(spark: SparkSession, tmp_path: Path)
         Job(Lake(spark, Folders(rig.folder)), Order(settings, once=True, tables=(), ahead_rows=1)).run()
         assert len(Lake(None, Folders(rig.folder)).paths(MESSAGES)) < 4
         assert held(rig.folder) == expected_positions(rig.folder)
+
+
+def archived(folder: Path, name: str) -> str:
+    """The URL of an archive, which is all that is left of its journal."""
+    place = Place(str(folder / f"{name}-archive"))
+    rig = opened(folder / name, place)
+    fill(rig, 60)
+    archive_all(rig)
+    rig.close()
+    shutil.rmtree(rig.folder)
+    return place.url
+
+
+def test_rows_of_an_archive_are_taken_without_a_folder_of_the_bus(spark: SparkSession, tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "data", journal=archived(tmp_path, "bus"))
+    lake = Lake(spark, folders)
+    done = Job(lake, order(20)).run()
+    found = held(folders.data)
+    assert (found, done.lag, done.batches) == (list(range(len(found))), 0, 3)
+    assert verify(lake, Tables(lake)).is_good
+    with pytest.raises(PipelineError, match="computed from another journal"):
+        Job(Lake(spark, Folders(folders.data, journal=archived(tmp_path, "another"))), order()).run()
 
 
 def test_a_run_that_is_told_to_stop_ends_and_the_next_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from raceway.errors import PipelineError
@@ -19,46 +17,9 @@ from raceway.pipeline.imports.imported import known_captures
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.storage import storage_of
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
-from raceway.wires.captures.columns import REJECTED
+from tests.pipeline.formers import DIGEST, former
 from tests.pipeline.lakes import append
-from tests.pipeline.rows import bronze, message
-
-DIGEST = "ab" * 32
-SOURCE = f"import:{DIGEST}"
-REFUSED = {"source": SOURCE, "partition": 0, "sequence": 1, "time_us": 5, "wire": "mb", "code": "x", "attributes": []}
-
-
-def former(data: Path, form: str) -> Folders:
-    """As the former version left it: parts of the journal and one of a capture, notes, a checkpoint."""
-    folders = Folders(data)
-    journal = [bronze(message(n) for n in range(first, first + 10)) for first in (0, 10)]
-    parts = {f"{n:020d}-{n + 9:020d}": rows for n, rows in zip((0, 10), journal, strict=True)}
-    parts[f"import-{DIGEST}"] = bronze([message(0, source=SOURCE)])
-    refused = {f"import-{DIGEST}": pa.Table.from_pylist([REFUSED], schema=REJECTED)}
-    for table, named in ((MESSAGES, parts), (REJECTED_MESSAGES, refused)):
-        for part, rows in named.items():
-            _write(Path(folders.table(table)), part, rows, form)
-            note = {
-                "rows": rows.num_rows,
-                "wire": "mb",
-                "path": "/a",
-                "gaps": [[3, 4]] if part.startswith("0" * 20) else [],
-            }
-            file = folders.root / "notes" / table / f"{part}.json"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(note))
-    (folders.root / "format").write_text(form)
-    (folders.root / "checkpoint" / "v1").mkdir(parents=True)
-    return folders
-
-
-def _write(table: Path, part: str, rows: pa.Table, form: str) -> None:
-    if form == "delta":
-        named = rows.append_column("range", pa.repeat(pa.scalar(part), rows.num_rows))
-        write_deltalake(table, named, mode="append", partition_by=["range"])
-        return
-    (table / f"range={part}").mkdir(parents=True)
-    pq.write_table(rows, table / f"range={part}" / "part-00000.parquet")
+from tests.pipeline.rows import message
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta"])
@@ -86,6 +47,22 @@ def test_rows_captures_and_losses_are_brought_over(spark: SparkSession, tmp_path
     append(again, [message(20)])
     migrating.check_version(again)
     assert again.end() == 21
+
+
+def test_what_an_interrupted_migration_left_is_not_taken_for_former_tables(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, former(tmp_path, "delta"))
+    remove = shutil.rmtree
+
+    def killed(path: Path, **options: Any) -> None:
+        remove(path, **options)
+        if not lake.folders.former.exists():
+            raise SystemExit
+
+    with patch.object(shutil, "rmtree", killed), pytest.raises(SystemExit):
+        migrating.check_version(lake)
+    again = Lake(spark, lake.folders)
+    migrating.check_version(again)
+    assert (again.counts(MESSAGES)[0], again.end()) == (21, 20)
 
 
 def test_tables_that_another_release_computed_are_computed_anew(spark: SparkSession, tmp_path: Path) -> None:

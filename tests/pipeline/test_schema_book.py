@@ -17,6 +17,7 @@ from raceway.model.intents.schemas import RegisterSchema
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
 from tests.pipeline.schemas import V1, V2, avro
+from tests.rigs.archives import Place, archive_all, fill, opened
 from tests.rigs.doubles import ManualLoop
 from tests.rigs.journal import START_US, Rig, numbered
 
@@ -168,3 +169,15 @@ def test_a_book_of_an_earlier_release_learns_the_subjects_of_topics(rig: Rig, tm
     book.follow(rig.folder)
     assert (book.bindings, numbers(book)) == ({"orders": ["subject-1"]}, [1])
     rig.close()
+
+
+def test_an_archive_tells_the_same(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "archive"))
+    rig = opened(tmp_path / "data", place)
+    register(rig, avro(1, 1, V1))
+    fill(rig, 40)
+    archive_all(rig)
+    rig.close()
+    book = SchemaBook(tmp_path / "schemas.json")
+    book.follow(place.url)
+    assert numbers(book) == [1]

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from raceway.errors import ConfigError, PipelineError
-from raceway.pipeline.snapshot import Snapshot, maybe_snapshot, parse_at
+from raceway.pipeline.snapshot import ForgottenError, Snapshot, maybe_snapshot, parse_at
 from raceway.pipeline.storage import Storage, storage_of
 from tests.pipeline.object_store import in_bucket, object_store
 
@@ -76,6 +76,23 @@ def test_a_version_that_never_was_is_an_error_in_words(tmp_path: Path) -> None:
         Snapshot(storage, TABLE, 7)
     with pytest.raises(PipelineError, match=r"bronze\.messages: did not exist at 2020-01-01T00:00:00"):
         Snapshot(storage, TABLE, datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def test_an_entry_that_the_log_lost_is_told_from_a_store_that_is_away(tmp_path: Path) -> None:
+    storage = storage_of(str(tmp_path))
+    write(storage, 0)
+    table = Snapshot(storage, TABLE)
+    assert '"add"' in table.log_entry(0)
+    with pytest.raises(ForgottenError, match=r"bronze\.messages: its log no longer has version 7"):
+        table.log_entry(7)
+    with object_store() as settings:
+        far = in_bucket(settings, "away")
+        write(far, 0)
+        table = Snapshot(far, TABLE)
+        assert '"add"' in table.log_entry(0)
+    with pytest.raises(PipelineError) as failed:
+        table.log_entry(0)
+    assert not isinstance(failed.value, ForgottenError), "tables would be computed anew"
 
 
 def test_a_store_that_is_away_is_an_error_in_one_line() -> None:

@@ -18,8 +18,8 @@ import raceway.pipeline
 from raceway.journal.files import Files
 from raceway.journal.read.catalogue import segment_path
 from raceway.journal.write.mark import write_trimmed
+from raceway.pipeline.failures import said_by_us
 from raceway.pipeline.source import JournalSource
-from raceway.pipeline.spark import said_by_us
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import TOPICS, add, expected_positions, journal, seal

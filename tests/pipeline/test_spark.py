@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from pathlib import Path
 
 import pytest
@@ -66,15 +65,6 @@ def test_local_masters_try_a_task_again(master: str, started: str) -> None:
 def test_cores_are_read_from_the_master() -> None:
     assert spark.cores("local[3]") == spark.cores("local[3,5]") == 3
     assert spark.cores("local[*]") == spark.cores("spark://host:7077") == os.cpu_count()
-
-
-def test_our_sentence_is_found_in_sparks_traceback() -> None:
-    said = "".join(traceback.format_exception_only(PipelineError("position 0 was removed")))
-    assert said.startswith("raceway.errors")
-    assert (
-        spark.said_by_us(f"[X] failed: Traceback\n  File 'a', line 1\n{said} SQLSTATE: 1") == "position 0 was removed"
-    )
-    assert spark.said_by_us("java.lang.NullPointerException") is None
 
 
 def test_children_write_to_the_file_and_we_do_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

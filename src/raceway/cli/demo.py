@@ -167,6 +167,7 @@ def _curtain(title: str, total: int) -> Iterator[Advance]:
 def _make_tables(folder: Path) -> None:
     """Run `raceway pipeline run --once` with Spark settings that start quickly."""
     from raceway.pipeline import registry
+    from raceway.pipeline.failures import stop
     from raceway.pipeline.folders import Folders
     from raceway.pipeline.jobs import Job, Order
     from raceway.pipeline.opening import open_lake
@@ -178,7 +179,7 @@ def _make_tables(folder: Path) -> None:
         with _curtain("the journal becomes nine tables", len(registry.DERIVED) + 1) as advance:
             Job(lake, Order(settings, once=True), stepped=lambda _: advance(1)).run()
     finally:
-        lake.spark.stop()
+        stop(lake.spark)
 
 
 def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus | None, kept: bool) -> None:

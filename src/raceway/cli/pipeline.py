@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from raceway.cli import bus, options, output
+from raceway.cli import options, output
 from raceway.cli.output import fail, misuse, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
@@ -65,8 +65,9 @@ def run(
     once.
     """
     chosen = cli.choose(trigger_s=trigger, max_records=max_records)
-    bus.open_journal(chosen.folders.data).close()
+    chosen.open_journal().close()
     from raceway.pipeline import registry
+    from raceway.pipeline.failures import stop
     from raceway.pipeline.jobs import Job, Order
 
     with output.progress("starting Spark", None):
@@ -79,7 +80,7 @@ def run(
                 signal.signal(number, lambda *_: job.stop())
             final = job.run()
     finally:
-        lake.spark.stop()
+        stop(lake.spark)
     if not cli.as_json:
         _print_progress(final)
 
@@ -150,11 +151,9 @@ def status(
 
 def _maybe_progress(chosen: Chosen) -> PipelineProgress | None:
     """The progress written by the last run, with the current end of the journal."""
-    from raceway.journal.read.reader import Reader
-
     found = maybe_read(chosen.folders.progress)
     if found is not None:
-        reader = Reader(chosen.folders.data)
+        reader = chosen.open_journal()
         found.committed, found.first_position = reader.committed(), reader.first_position()
         reader.close()
     return found
@@ -213,7 +212,7 @@ def verify(
     Ends with status 1 if anything is missing, duplicated or different.
     """
     chosen = cli.choose()
-    bus.open_journal(chosen.folders.data).close()
+    chosen.open_journal().close()
     check_tables(chosen)
     from raceway.pipeline import verify as verification
     from raceway.pipeline.query import Tables
@@ -340,6 +339,8 @@ def delete(
     is_waiting = chosen.folders.deleting.exists()
     if where is None and not is_waiting:
         misuse("--where is missing: it says which messages to delete")
+    if chosen.settings.journal:
+        misuse("messages are deleted in the data folder of the bus, and in its archive from there: without --journal")
     with FolderLock(chosen.folders.data), _changing_tables(chosen, is_deleting=True) as lake:
         from raceway.pipeline import forgetting
 
@@ -381,8 +382,10 @@ def migrate(cli: WithSpark) -> None:
 @contextmanager
 def _changing_tables(chosen: Chosen, *, as_they_are: bool = False, is_deleting: bool = False) -> Iterator[Lake]:
     """Open the tables with Spark, and hold their lock during the context."""
+    from raceway.pipeline.failures import explained_failures, stop
+
     check_tables(chosen)
-    with FolderLock(chosen.folders.root):
+    with FolderLock(chosen.folders.root), explained_failures(chosen.folders):
         if not is_deleting:
             chosen.folders.check_deleted()
         lake = chosen.lake()
@@ -393,7 +396,7 @@ def _changing_tables(chosen: Chosen, *, as_they_are: bool = False, is_deleting: 
                 check_version(lake)
             yield lake
         finally:
-            lake.spark.stop()
+            stop(lake.spark)
 
 
 # ---- query, reset ---------------------------------------------------------------------------------------------------

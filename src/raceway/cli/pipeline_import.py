@@ -98,10 +98,11 @@ def unimport(
 @contextmanager
 def _changing(chosen: Chosen) -> Iterator[Lake]:
     """Hold the lock of the tables during the context; update the derived tables at its end."""
+    from raceway.pipeline.failures import explained_failures, stop
     from raceway.pipeline.migrating import check_version
     from raceway.pipeline.refreshing import refresh
 
-    with FolderLock(chosen.folders.root):
+    with FolderLock(chosen.folders.root), explained_failures(chosen.folders):
         chosen.folders.check_deleted()
         lake = chosen.lake()
         try:
@@ -113,4 +114,4 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
             note("updating the tables")
             refresh(lake)
         finally:
-            lake.spark.stop()
+            stop(lake.spark)

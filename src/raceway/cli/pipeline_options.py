@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from raceway import config, wires
-from raceway.cli import options
+from raceway.cli import bus, options
 from raceway.cli.output import fail, misuse
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files, open_lake
 from raceway.pipeline.spark import check_installed
 
 if TYPE_CHECKING:
+    from raceway.journal.archive.reader import AnyReader
     from raceway.pipeline.lake import Lake
 
 
@@ -22,6 +23,14 @@ class Chosen(NamedTuple):
     settings: config.PipelineSettings
     extra: dict[str, str]
     config: config.Config
+
+    def open_journal(self) -> AnyReader:
+        """Open the journal, or its archive, that rows are taken from. Ends the command if there is none."""
+        from raceway.journal.archive.reader import open_reader
+
+        if self.settings.journal:
+            return open_reader(self.folders.journal, self.config.storage)
+        return bus.open_journal(self.folders.data)
 
     def files(self) -> Lake:
         """Open the tables without Spark."""
@@ -38,6 +47,11 @@ class OnTables(options.WithSettings):
     tables: Annotated[
         str | None, "--tables PLACE", "Location of the tables, a folder or a URL. Default: in the data folder."
     ] = None
+    journal: Annotated[
+        str | None,
+        "--journal PLACE",
+        "Archive that rows are taken from, a folder or a URL. Default: the journal in the data folder.",
+    ] = None
     conf: Annotated[
         list[str] | None, "--conf KEY=VALUE", "Spark property, for example spark.executor.memory=4g. May be repeated."
     ] = None
@@ -48,7 +62,7 @@ class OnTables(options.WithSettings):
         Raises PipelineError without the extra `spark`, before a command imports any of it.
         """
         check_installed()
-        return choose(self, _pairs(self.conf or []), tables=self.tables, **flags)
+        return choose(self, _pairs(self.conf or []), tables=self.tables, journal=self.journal, **flags)
 
 
 class WithSpark(OnTables):
@@ -68,7 +82,7 @@ def choose(cli: options.WithSettings, extra: dict[str, str] | None = None, **fla
         cli.config_file, flags={"journal.folder": cli.data and str(cli.data), **of_pipeline}, sections=wires.sections()
     )
     settings = loaded.config.pipeline
-    folders = Folders(loaded.config.journal.folder, settings.tables or None)
+    folders = Folders(loaded.config.journal.folder, settings.tables or None, settings.journal or None)
     return Chosen(folders, settings, extra or {}, loaded.config)
 
 

@@ -440,6 +440,9 @@ class PipelineSettings(Section, frozen=True):
     """Memory of Spark's driver; with a local master, of the whole Spark process."""
     tables: str = ""
     """Folder or URL of the tables, for example s3://lake/raceway; empty: the data folder."""
+    journal: str = ""
+    """Folder or URL of the journal's archive, to take rows from there; empty: the data folder, which Spark's workers
+    must then see."""
     trigger_s: Interval = 5.0
     """Interval at which a running pipeline reads new rows."""
     max_records: Positive = 1_048_576

@@ -19,11 +19,13 @@ from raceway.errors import PipelineError
 
 
 class Folders:
-    """The paths of one data folder. `tables` may be elsewhere."""
+    """The paths of one data folder. `tables` may be elsewhere, and `journal`, the archive that rows are taken from."""
 
-    def __init__(self, data: str | Path, tables: str | None = None) -> None:
+    def __init__(self, data: str | Path, tables: str | None = None, journal: str | None = None) -> None:
         # Spark resolves relative paths in its own processes, which may have another working directory.
         self.data = Path(data).absolute()
+        # Workers get this name, too.
+        self.journal = journal if journal and "://" in journal else str(Path(journal or self.data).absolute())
         self.root = self.data / "pipeline"
         self.tables = (tables or str(self.root / "tables")).removeprefix("file://").rstrip("/")
         self.staging = self.root / "staging"

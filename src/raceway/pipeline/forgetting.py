@@ -77,7 +77,7 @@ def select(lake: Lake, where: str) -> pa.Table:
     It may use the columns of `bronze.messages` and those that `silver.messages` computes from payloads. Raises
     ConfigError if it cannot be evaluated.
     """
-    lake.book.follow(lake.folders.data)
+    lake.book.follow(lake.folders.journal, lake.storage.settings)
     tune(lake, _bytes(lake))
     messages = _messages(lake)
     _check(lake, messages, where)
@@ -107,7 +107,7 @@ def _bytes(lake: Lake) -> int:
 
 def _messages(lake: Lake) -> DataFrame:
     """Every message that is somewhere: in the journal and its archive, in held files, or in a table alone."""
-    reader = Reader(lake.folders.data)
+    reader = Reader(lake.folders.data, lake.storage.settings)
     try:
         first = reader.first_position()
         held = [as_bronze(batch, BRONZE.names) for batch in _held_rows(reader)]

@@ -12,24 +12,25 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from pathlib import Path
 
 from raceway import config
 from raceway.errors import PipelineError, RacewayError
+from raceway.journal.archive.lease import maybe_lease
+from raceway.journal.archive.reader import is_archive
+from raceway.journal.archive.store import Store
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
-from raceway.journal.read.reader import Reader
 from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
 from raceway.pipeline import keeping, migrating, progress, registry
+from raceway.pipeline.failures import explained_failures
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.lineage import BatchRun, Lineage
 from raceway.pipeline.refreshing import refresh
 from raceway.pipeline.scan import PositionSpan, within_bytes
-from raceway.pipeline.spark import said_by_us
 from raceway.pipeline.tables import MESSAGES, Derived
 from raceway.pipeline.taking import take
 
@@ -68,7 +69,7 @@ class Job:
         self.progress = PipelineProgress(pid=0, state="starting", started_us=progress.now_us())
         self._ahead_rows = 0  # in bronze, not in the other tables
         self._vacuumed_at = time.monotonic()
-        self._reader = Reader(lake.folders.data)
+        self._reader = lake.open_journal()
         self._lineage = Lineage(order.settings.lineage, lake)
 
     def run(self) -> PipelineProgress:
@@ -76,17 +77,19 @@ class Job:
         self.lake.folders.root.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.lake.folders.root)
         try:
-            self._begin()
-            self._follow()
-            self._tell("stopped")
-        except (RacewayError, PySparkException, Py4JError) as error:
+            with explained_failures(self.lake.folders):
+                self._begin()
+                self._follow()
+                self._tell("stopped")
+        except RacewayError as failure:
             if self._stopping.is_set():
                 self._tell("stopped")
                 return self.progress
-            failure = self._explained(error)
             self.progress.error = str(failure)
-            self._tell("failed")
-            raise failure from error
+            # What made the run fail may be in the way of this, too: the store is away, the disk is full.
+            with suppress(RacewayError, OSError):
+                self._tell("failed")
+            raise
         finally:
             lock.release()
             self._reader.close()
@@ -117,8 +120,8 @@ class Job:
         if end > committed + 1:
             raise PipelineError(
                 f"the tables hold positions up to {end - 1}, the journal ends at {committed}: is "
-                f"{self.lake.folders.data} the folder they were computed from? If it holds a new journal, remove "
-                "the folder `pipeline` in it"
+                f"{self.lake.folders.journal} the journal they were computed from? If it is a new one, remove "
+                f"{self.lake.folders.root}"
             )
 
     # ---- batches ----------------------------------------------------------------------------------------------------
@@ -214,27 +217,28 @@ class Job:
         progress.write(told, self.lake.folders.progress)
         self._told(told)
 
-    def _explained(self, error: Exception) -> RacewayError:
-        """The RacewayError that caused a failure, otherwise a PipelineError with the first line of Spark's."""
-        if isinstance(error, RacewayError):
-            return error
-        if (text := said_by_us(str(error))) is not None:
-            return PipelineError(text)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return PipelineError(f"Spark failed: {first}; see {self.lake.folders.log / 'spark.log'}")
-
 
 def check_identity(lake: Lake) -> None:
     """Raise PipelineError if the tables were computed from another journal, whose positions mean other rows."""
-    identity = maybe_read_identity(Files(), lake.folders.data)
-    if identity is None:
+    source = _maybe_source(lake)
+    if source is None:
         return
     file = lake.folders.root / "journal"
     known = (maybe_read_file(Files(), file) or b"").decode().strip()
     if not known:
-        write_file(Files(), file, identity.source.encode())
-    elif known != identity.source:
+        write_file(Files(), file, source.encode())
+    elif known != source:
         raise PipelineError(
             f"the tables in {lake.folders.root} were computed from another journal ({known}) than the one in "
-            f"{lake.folders.data} ({identity.source}): remove that folder to start again"
+            f"{lake.folders.journal} ({source}): remove that folder to start again"
         )
+
+
+def _maybe_source(lake: Lake) -> str | None:
+    """Identity of the journal that rows are taken from, if it is known."""
+    journal = lake.folders.journal
+    if is_archive(journal):
+        lease = maybe_lease(Store(journal, lake.storage.settings))
+        return lease.source if lease else None
+    identity = maybe_read_identity(Files(), Path(journal))
+    return identity.source if identity else None

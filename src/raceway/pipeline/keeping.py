@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from raceway.config import MIB
 from raceway.errors import ConfigError, PipelineError
-from raceway.journal.read.reader import Reader
 from raceway.pipeline import registry
 from raceway.pipeline.lake import DELETED, MERGED, Lake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Table
@@ -202,7 +201,7 @@ def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
 
 
 def _check_loss(lake: Lake, force: bool) -> None:
-    reader = Reader(lake.folders.data)
+    reader = lake.open_journal()
     first = reader.first_position()
     reader.close()
     files = lake.files(MESSAGES).to_pylist()

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.errors import PipelineError
+from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.pipeline import registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.schema_book import SchemaBook
@@ -150,6 +151,10 @@ class Lake:
         files = self.files(table)
         return (pc.sum(files.column("num_records")).as_py() or 0) if files.num_rows else 0, files.num_rows
 
+    def open_journal(self) -> AnyReader:
+        """The journal, or its archive, that rows are taken from."""
+        return open_reader(self.folders.journal, self.storage.settings)
+
     def end(self) -> int:
         """The first position that is not in `bronze.messages`."""
         return self.progress(MESSAGES, LANE) or 0
@@ -172,7 +177,7 @@ class Lake:
     def changes(self, table: str, since: int | None) -> FileChanges:
         """Return the changes by commits of rows after a version; all files of the table if that is None.
 
-        Raises PipelineError if the log no longer has these versions.
+        Raises ForgottenError if the log no longer has these versions.
         """
         found = self.maybe_snapshot(table)
         if found is None:

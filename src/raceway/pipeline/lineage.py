@@ -81,7 +81,7 @@ class Lineage:
         facets: dict[str, Any] = (
             {"errorMessage": ErrorMessageRunFacet(error, "python", producer=PRODUCER)} if error else {}
         )
-        inputs = [InputDataset("file", str(self._lake.folders.data))]
+        inputs = [InputDataset(*_named(self._lake.folders.journal))]
         outputs = [self._output(name, run) for name in self._outputs(run)]
         return RunEvent(
             eventType=RunState[kind], eventTime=datetime.now(UTC).isoformat(), producer=PRODUCER,

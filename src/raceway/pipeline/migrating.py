@@ -85,10 +85,11 @@ def migrate(lake: Lake) -> int:
     rows = 0
     if lake.maybe_snapshot(MESSAGES) is None:
         rows = _bring_over(lake)
-    shutil.rmtree(former, ignore_errors=True)
     for name in _LEFT:
         path = folders.root / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    # Last: without it, what is left of the former version would make the new tables look like former ones.
+    shutil.rmtree(former, ignore_errors=True)
     return rows
 
 

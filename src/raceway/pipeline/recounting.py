@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.read.reader import Reader
 from raceway.journal.read.rows import is_deleted
 from raceway.model.envelope import OWN_NAME, REFUSALS
 from raceway.pipeline.lake import Lake
@@ -199,7 +198,7 @@ class Recount:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Messages of the journal as far as the tables are, then those that only the tables have."""
-        reader = Reader(self._lake.folders.data)
+        reader = self._lake.open_journal()
         try:
             first, end = reader.first_position(), self._lake.end()
             for batch in reader.read(min(first, end), end, journal_columns(_READ)):

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from raceway.config import MIB
-from raceway.errors import PipelineError
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.registry import DERIVED
+from raceway.pipeline.snapshot import ForgottenError
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, Derived, FileChanges, Inputs
 from raceway.pipeline.transforms.topic_stats import CLEAN_MESSAGES
 from raceway.wires.captures.columns import JOURNAL
@@ -93,7 +93,7 @@ def refresh(
     done: Callable[[str, float], None] = lambda *_: None,
 ) -> set[str]:
     """Update what is out of date; return the tables that were. `done` is called for each table with its seconds."""
-    lake.book.follow(lake.folders.data)
+    lake.book.follow(lake.folders.journal, lake.storage.settings)
     lake.follow_schemas()
     if CLEAN_MESSAGES in {table.name for table in tables}:
         tables = [*tables, *lake.typed]
@@ -146,7 +146,7 @@ def _waiting(lake: Lake, table: Derived) -> list[str]:
     """The files of bronze that a table does not include; all of them if that is not known any more."""
     try:
         return lake.changes(MESSAGES, lake.progress(table.name, MESSAGES)).added
-    except PipelineError:
+    except ForgottenError:
         return lake.paths(MESSAGES)
 
 
@@ -165,7 +165,7 @@ def _changes(lake: Lake, table: Derived) -> dict[str, FileChanges]:
     """Return what is new for a table: all there is if the log of an input does not reach that far back."""
     try:
         return {name: lake.changes(name, lake.progress(table.name, name)) for name in table.inputs}
-    except PipelineError:
+    except ForgottenError:
         if table.name in BRONZE_DDL:
             raise
     for name in lake.with_dependent(table.name):

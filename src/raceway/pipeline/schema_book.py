@@ -19,7 +19,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raceway.config import StorageSettings
 from raceway.errors import JournalError
+from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.read.reader import Reader
 from raceway.journal.state import State, decode_row, maybe_decode_snapshot
@@ -70,15 +72,16 @@ class SchemaBook:
         if subject not in subjects:
             subjects.append(subject)
 
-    def follow(self, data: Path) -> None:
-        """Read new control rows of a data folder; a no-op without a journal."""
+    def follow(self, journal: str | Path, storage: StorageSettings | None = None) -> None:
+        """Read new control rows of a data folder, or of an archive; a no-op without a journal."""
         before = self._kept.position
         try:
-            reader = Reader(data)
+            reader = open_reader(str(journal), storage)
         except JournalError:
             return
         try:
-            self._read_snapshot(data)
+            if isinstance(reader, Reader):
+                self._read_snapshot(Path(journal))
             self._read_rows(reader)
         finally:
             reader.close()
@@ -105,7 +108,7 @@ class SchemaBook:
         if subject := value.get("subject"):
             self.learn_binding(topic, subject)
 
-    def _read_rows(self, reader: Reader) -> None:
+    def _read_rows(self, reader: AnyReader) -> None:
         reader.follow()
         for segment in reader.segments():
             if segment.last >= self._kept.position:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 At: TypeAlias = int | datetime
 
 
+class ForgottenError(PipelineError):
+    """The log of a table no longer reaches back as far as was asked."""
+
+
 class Snapshot:
     """A version of a table; the newest when it was opened, or an older one."""
 
@@ -77,19 +81,24 @@ class Snapshot:
         }
 
     def log_entry(self, version: int) -> str:
-        """Return the log's entry of a version. Raises PipelineError if it is no longer there."""
+        """Return the log's entry of a version. Raises ForgottenError if it is no longer there."""
         path = f"{self.storage.path(self.table)}/_delta_log/{version:020d}.json"
-        with explained(self.table), self.storage.filesystem().open_input_stream(path) as stream:
-            return bytes(stream.read()).decode()
+        with explained(self.table):
+            try:
+                with self.storage.filesystem().open_input_stream(path) as stream:
+                    return bytes(stream.read()).decode()
+            except FileNotFoundError:
+                raise ForgottenError(f"{self.table}: its log no longer has version {version}") from None
 
     # ---- one writer -------------------------------------------------------------------------------------------------
 
     def commit(self, actions: list[Any], properties: CommitProperties) -> None:
         """Make the next version, unless there is one already: then raises CommitFailedError."""
-        self._delta.create_write_transaction(
-            actions, mode="append", schema=self._delta.schema(), partition_by=self._delta.metadata().partition_columns,
-            commit_properties=properties,
-        )  # fmt: skip
+        with explained(self.table):
+            self._delta.create_write_transaction(
+                actions, mode="append", schema=self._delta.schema(),
+                partition_by=self._delta.metadata().partition_columns, commit_properties=properties,
+            )  # fmt: skip
 
     def refresh(self) -> None:
         """Go on to the newest version."""
@@ -135,11 +144,13 @@ def parse_at(text: str) -> At:
 
 @contextmanager
 def explained(table: str) -> Iterator[None]:
-    """Turn an error of delta-rs or of the store into a PipelineError that names the table."""
-    from deltalake.exceptions import DeltaError
+    """Turn an error of delta-rs or of the store into a PipelineError that names the table; CommitFailedError passes."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
         yield
+    except CommitFailedError:
+        raise
     except (DeltaError, OSError, ValueError) as error:
         raise PipelineError(f"{table}: {_plain(str(error))}") from error
 

@@ -215,9 +215,3 @@ def standard_error_to(file: Path) -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(descriptor)
-
-
-def said_by_us(text: str) -> str | None:
-    """The message of a RacewayError inside a traceback that Spark wraps around it, if any."""
-    found = re.findall(r"^raceway\.errors\.[\w.]+: (.*)$", text, re.MULTILINE)
-    return found[-1].strip() if found else None

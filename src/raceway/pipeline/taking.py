@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import JournalError, MissingRowsError, TrimmedError
-from raceway.journal.read.reader import Reader
+from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.journal.read.rows import is_deleted
 from raceway.pipeline.imports.pieces import in_workers
 from raceway.pipeline.lake import LANE, Lake
@@ -49,7 +48,7 @@ def take(lake: Lake, span: PositionSpan, tasks: int, *, accept_loss: bool) -> li
     Raises JournalError for positions that are lost, unless that is accepted.
     """
     pieces = span.split(max(tasks, -(-len(span) // MOST_ROWS)), LEAST_ROWS)
-    work = partial(_take_numbered, lake.folders.data, lake.storage, pieces, accept_loss)
+    work = partial(_take_numbered, lake.folders.journal, lake.storage, pieces, accept_loss)
     told = [TakenRange(*row) for row in in_workers(lake.spark, len(pieces), work, _TAKEN_RANGE)]
     files = [Written(*each) for row in told for each in json.loads(row.files)]
     lost = [(first, last) for row in told for first, last in json.loads(row.gaps)]
@@ -66,10 +65,10 @@ def _note_losses(lake: Lake, lost: list[Gap], end: int) -> None:
 
 
 def _take_numbered(
-    folder: Path, storage: Storage, pieces: list[PositionSpan], accept_loss: bool, number: int
+    journal: str, storage: Storage, pieces: list[PositionSpan], accept_loss: bool, number: int
 ) -> dict[str, object]:
     gaps: list[Gap] = []
-    reader = Reader(folder)
+    reader = open_reader(journal, storage.settings)
     try:
         files = _take(reader, storage, pieces[number], gaps)
         if gaps and not accept_loss:
@@ -87,7 +86,7 @@ def _take_numbered(
     return TakenRange(number, json.dumps(files), json.dumps(gaps))._asdict()
 
 
-def _take(reader: Reader, storage: Storage, span: PositionSpan, gaps: list[Gap]) -> list[Written]:
+def _take(reader: AnyReader, storage: Storage, span: PositionSpan, gaps: list[Gap]) -> list[Written]:
     rows = read_span(reader, span, BRONZE.names, Selection(), gaps) if span else ()
     return list(write_rows(storage, MESSAGES, "time_us", BRONZE, map(_not_deleted, rows)))
 

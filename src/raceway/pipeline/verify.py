@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from raceway.journal.read.reader import Reader
+from raceway.journal.archive.reader import AnyReader
 from raceway.journal.read.rows import is_deleted
 from raceway.pipeline.keeping import RETAINED, losses, lost_rows
 from raceway.pipeline.lake import Lake
@@ -90,7 +90,7 @@ def verify(
 
     Reads a stable part of the journal: rows that a running pipeline has not processed yet are only counted.
     """
-    reader = Reader(lake.folders.data)
+    reader = lake.open_journal()
     try:
         journal = compare_positions(lake, reader, advance)
     finally:
@@ -105,7 +105,7 @@ def verify(
     return TableCheck(journal=journal, tables=verdicts)
 
 
-def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]) -> Journaled:
+def compare_positions(lake: Lake, reader: AnyReader, advance: Callable[[int], None]) -> Journaled:
     end, committed = lake.end(), reader.committed()
     found = Journaled(compared_from=reader.first_position(), compared_to=end - 1, behind=max(0, committed + 1 - end))
     found.accepted_loss = lost_rows(lake)
@@ -125,7 +125,7 @@ def _first_position(lake: Lake) -> int:
     return min((file["min.sequence"] for file in files if file["min.source"] == JOURNAL), default=0)
 
 
-def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: PositionSpan, lost: Sequence[Gap]) -> None:
+def _compare_window(found: Journaled, lake: Lake, reader: AnyReader, span: PositionSpan, lost: Sequence[Gap]) -> None:
     bronze = _bronze_positions(lake, span)
     once, times = np.unique(bronze, return_counts=True)
     _count(found, "doubled", once[times > 1])
@@ -150,7 +150,7 @@ def _count(found: Journaled, kind: str, positions: Positions) -> None:
     setattr(found, f"first_{kind}", [*shown, *(int(p) for p in positions[: SHOWN - len(shown)])])
 
 
-def _journal_positions(reader: Reader, span: PositionSpan) -> tuple[Positions, int, int]:
+def _journal_positions(reader: AnyReader, span: PositionSpan) -> tuple[Positions, int, int]:
     """Positions of rows that belong into the tables, and the numbers of control rows and of deleted ones."""
     kept: list[Positions] = [np.empty(0, np.int64)]
     control = 0

@@ -91,9 +91,10 @@ AnyReader: TypeAlias = Reader | ArchiveReader
 
 def open_reader(path: str, storage: config.StorageSettings | None = None) -> AnyReader:
     """Open a journal by its data folder, or an archive by its URL."""
-    return ArchiveReader(path, storage) if is_url(path) or _is_archive(Path(path)) else Reader(path, storage)
+    return ArchiveReader(path, storage) if is_archive(path) else Reader(path, storage)
 
 
-def _is_archive(folder: Path) -> bool:
-    """Return whether a folder is an archive, not a data folder: it has segments and no commit mark."""
-    return not (folder / "committed").exists() and (folder / "lease").exists()
+def is_archive(path: str) -> bool:
+    """Return whether this is an archive, not a data folder: a URL, or a folder with a lease and no commit mark."""
+    folder = Path(path)
+    return is_url(path) or (not (folder / "committed").exists() and (folder / "lease").exists())
