@@ -18,6 +18,8 @@ Samples = dict[str, dict[str, list[Sample]]]
 
 # Measure, figure, peer, goal of the ratio Raceway / peer, and whether larger is better.
 Goal = tuple[str, str, str, float, bool]
+# How much more memory a server of ours may have after a measure than after the measure's first, short turn.
+GROWTH_MIB = 60
 
 
 class Report:
@@ -117,6 +119,23 @@ class Report:
             reached = ratio >= wanted if more else ratio <= wanted
             what = f"{titles[key]}{'' if figure == 'rate' else ', p50'}: {self._maybe_ours(key)} / {peer}"
             rows.append([what, f"{'≥' if more else '≤'} {wanted}", f"{ratio:.2f}", "reached" if reached else "missed"])
+        return rows + self._growths()
+
+    def _growths(self) -> list[list[str]]:
+        """Judge the memory that our servers have more after each measure that looks at it."""
+        rows = []
+        for key, title in self._titles:
+            grown = {
+                name: samples[-1].rss_mb - samples[-1].warm_rss_mb
+                for name, samples in self._samples.get(key, {}).items()
+                if OURS in name and samples[-1].rss_mb
+            }
+            if grown:
+                name = max(grown, key=grown.__getitem__)
+                verdict = "reached" if grown[name] <= GROWTH_MIB else "missed"
+                rows.append(
+                    [f"{title}: RSS of {name} since warm-up", f"≤ {GROWTH_MIB} MiB", f"{grown[name]:+.0f}", verdict]
+                )
         return rows
 
 

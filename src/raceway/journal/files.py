@@ -126,16 +126,20 @@ def opened(files: Files, path: Path, *, create: bool = False) -> Iterator[int]:
 
 def write_all(files: Files, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
     """Write all buffers, repeating after short writes."""
-    rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
-    while rest:
+    written = files.write(descriptor, buffers, position)
+    if written == sum(map(len, buffers)):
+        return
+    rest = [memoryview(buffer).cast("B") for buffer in buffers]
+    while True:
         # POSIX allows a write to stop short (a signal, a quota, a disk about to be full); the rest must be
         # tried to learn the error.
-        written = files.write(descriptor, rest, position)  # type: ignore[arg-type]  # a view is as good as bytes here
         position += written
         while rest and written >= len(rest[0]):
             written -= len(rest.pop(0))
-        if rest and written:
-            rest[0] = rest[0][written:]
+        if not rest:
+            return
+        rest[0] = rest[0][written:]
+        written = files.write(descriptor, rest, position)  # type: ignore[arg-type]  # a view is as good as bytes here
 
 
 def read_all(files: Files, descriptor: int, size: int, position: int) -> bytes:

@@ -23,7 +23,7 @@ from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
 # Type of each column within a block: text is stored as the bytes it came as; readers get it as strings.
 STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUMNS else pa.binary() for name in COLUMNS}
 # Below these, calling Arrow is most of the cost of a block (one request, one answer), so plain Python does the work.
-FEW, FEW_BYTES = 64, 4096
+FEW, FEW_BYTES = 64, 1024
 # Number of lists from which `chain` joins them faster than `+=` in a loop.
 _MANY = 1000
 # Mean length of lists up to which it does so for any number of them.

@@ -93,9 +93,7 @@ class Mark:
         """Write the position to all files. `sync` also makes them durable."""
         data = [encode_mark(sequence)]
         for descriptor in self._descriptors:
-            # One call in the normal case: this runs with every commit.
-            if self._files.write(descriptor, data, 0) != _MARK.size:
-                write_all(self._files, descriptor, data, 0)
+            write_all(self._files, descriptor, data, 0)
             if sync:
                 # A longer file, left by another program, would never decode.
                 self._files.truncate(descriptor, _MARK.size)
