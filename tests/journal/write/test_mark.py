@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -54,3 +55,34 @@ def test_a_file_that_is_too_long_is_cut_when_the_mark_is_synced(tmp_path: Path) 
     mark.write(9, sync=True)
     mark.close()
     assert maybe_read_mark(Files(), tmp_path) == 9
+
+
+class ShortFiles(Files):
+    """Files of which the next write stops after `short` bytes, with a list of what each write took."""
+
+    def __init__(self) -> None:
+        self.short = 0
+        self.written: list[tuple[int, bytes]] = []
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
+        data = b"".join(buffers)
+        if self.short:
+            data, self.short = data[: self.short], 0
+        self.written.append((position, data))
+        return super().write(descriptor, [data], position)
+
+
+@pytest.mark.parametrize("short", range(1, 16))
+def test_a_mark_cut_by_a_short_write_survives_the_loss_of_one_half(tmp_path: Path, short: int) -> None:
+    """A power failure may keep either of two writes alone; the mark before is 777, another is being written."""
+    files = ShortFiles()
+    mark = Mark(files, tmp_path, ("committed",))
+    mark.write(777)
+    files.written.clear()
+    files.short = short
+    mark.write(2**40 + 12_345)
+    mark.close()
+    position, data = files.written[-1]
+    content = bytearray(encode_mark(777))
+    content[position : position + len(data)] = data
+    assert maybe_decode_mark(bytes(content)) == 2**40 + 12_345

@@ -93,7 +93,9 @@ class Mark:
         """Write the position to all files. `sync` also makes them durable."""
         data = [encode_mark(sequence)]
         for descriptor in self._descriptors:
-            write_all(self._files, descriptor, data, 0)
+            # After a short write the whole mark again: of two halves a power failure may keep either one alone.
+            if self._files.write(descriptor, data, 0) != _MARK.size:
+                write_all(self._files, descriptor, data, 0)
             if sync:
                 # A longer file, left by another program, would never decode.
                 self._files.truncate(descriptor, _MARK.size)
