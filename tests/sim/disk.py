@@ -48,6 +48,25 @@ class _File:
         self.durable = bytearray(durable)
         self.pending: list[_Write] = []
         self.size = len(durable)
+        # Whether the last write stopped short.
+        self.is_short = False
+
+    def add(self, write: _Write, *, is_short: bool) -> None:
+        """Take a write. What completes a short one within a sector leaves the memory with it.
+
+        The two are microseconds apart, and the kernel writes a page back after seconds: power that fails in between is
+        thought of, pages of several files written back in such moments are not.
+        """
+        was_short, self.is_short = self.is_short, is_short
+        if was_short and self.pending:
+            last = self.pending[-1]
+            assert last.data is not None
+            assert write.data is not None
+            kept = write.position - last.position
+            if 0 <= kept <= len(last.data) and kept + len(write.data) <= SECTOR:
+                self.pending[-1] = last._replace(data=last.data[:kept] + write.data)
+                return
+        self.pending.append(write)
 
     def settle(self, writes: Sequence[_Write]) -> None:
         for position, data in writes:
@@ -289,10 +308,11 @@ class SimFiles(Files):
                 if not data:
                     self._disk.has_failed = True
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if len(data) > 1 and self._disk.dice.random() < 0.02:
+        is_short = len(data) > 1 and self._disk.dice.random() < 0.02
+        if is_short:
             data = data[: self._disk.dice.randint(1, len(data) - 1)]
         written = super().write(descriptor, [data], position)
-        file.pending.append(_Write(position, data))
+        file.add(_Write(position, data), is_short=is_short)
         file.size = max(file.size, position + len(data))
         self._end(0.1, name)
         return written
@@ -303,7 +323,7 @@ class SimFiles(Files):
         super().truncate(descriptor, size)
         assert file is not None
         file.pending.append(_Write(size, None))
-        file.size = size
+        file.size, file.is_short = size, False
 
     def sync(self, descriptor: int) -> None:
         file, name = self._open[descriptor]

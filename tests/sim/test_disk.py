@@ -51,6 +51,21 @@ def test_what_was_synced_is_kept_and_of_the_rest_anything(tmp_path: Path) -> Non
     assert {700, 2100} < left, "nothing, all, and torn parts"
 
 
+def test_a_short_write_and_what_completes_it_are_kept_or_lost_together(tmp_path: Path) -> None:
+    """Within a sector; some of the writes of these disks are short."""
+    kept = set()
+    for seed in range(600):
+        disk, files = files_on(tmp_path, seed)
+        descriptor = write(files, disk.folder / "a", b"k" * 16)
+        files.sync(descriptor)
+        files.sync_folder(disk.folder)
+        write(files, disk.folder / "a", b"n" * 16)
+        files.close_all()
+        disk.lose_power()
+        kept.add((disk.folder / "a").read_bytes())
+    assert kept == {b"k" * 16, b"n" * 16}
+
+
 def test_a_name_without_a_sync_of_its_folder_may_be_gone(tmp_path: Path) -> None:
     there = set()
     for seed in range(30):

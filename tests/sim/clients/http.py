@@ -186,6 +186,9 @@ class HttpClient(OverHttp):
         if within:
             message = dice.choice(within)
             message.is_repeated = True
+            if message.state == "failed":
+                # This one may be stored, and its answer be lost.
+                message.state = "open"
             self.say(f"publishes {message.token} to {message.topic} again")
             head = [("x-dedup-id", message.token), *self._named()]
             self.call("repeat", message, f"/topics/{message.topic}", message.payload, head)
