@@ -18,12 +18,12 @@ from bench.danube_wire import COUNT, SEND
 from raceway import config
 from raceway.journal import wall_clock_us
 from raceway.net.codec.grpc import GrpcConnection
-from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.grpc import ArrivedCall, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.net.runtime import Runtime
 from raceway.net.sockets import bind
 
 
-def send(session: GrpcSession, calls: list[Call]) -> None:
+def send(session: GrpcSession, calls: list[ArrivedCall]) -> None:
     session.answer_many([(stream, b"\x08\x02") for stream, _, _ in calls])
 
 
@@ -44,7 +44,7 @@ class Counting:
             self._stream.end()
 
 
-def count(session: GrpcSession, calls: list[Call]) -> None:
+def count(session: GrpcSession, calls: list[ArrivedCall]) -> None:
     for stream, request, _ in calls:
         number, size = map(int, request.split())
         Counting(session, stream, number, size)

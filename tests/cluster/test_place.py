@@ -16,7 +16,7 @@ from raceway.cluster.status import cluster_status
 from raceway.errors import ClusterError, ConfigError, FormatVersionError, UnreachableError
 from raceway.journal.kafka.client import lanes_topic
 from raceway.journal.kafka.lane import Lane
-from raceway.journal.kafka.records import Headers
+from raceway.journal.kafka.records import RecordHeaders
 from tests.rigs.cluster import Node, new_cluster, place_of
 from tests.rigs.kafka import admin, set_topic
 from tests.rigs.lane import MemoryLane, SharedLog
@@ -124,7 +124,7 @@ def test_a_lane_of_kafka_is_one(kafka: Kafka) -> None:
 def _check_lane(lane: Lane) -> None:
     heard: list[tuple[int | None, object]] = []
 
-    def append(headers: Headers, value: bytes) -> None:
+    def append(headers: RecordHeaders, value: bytes) -> None:
         count = len(heard)
         lane.append(headers, value, lambda *told: heard.append(told))
         wait_until(lambda: len(heard) == count + 1, 30)

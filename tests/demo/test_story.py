@@ -13,7 +13,7 @@ import pytest
 
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS, Mishaps
 from raceway.demo.story import MOVED, Size, play
-from raceway.demo.tally import ASKING, NOBODY, WIRES, Advance, Tally
+from raceway.demo.tally import ASKING, NOBODY, WIRES, OnProgress, Tally
 from raceway.journal.read.reader import Reader
 from raceway.server.running import maybe_running
 from tests.rigs.server import running_server
@@ -28,7 +28,7 @@ class Acts:
         self.seen: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def curtain(self, title: str, total: int) -> Iterator[Advance]:
+    def curtain(self, title: str, total: int) -> Iterator[OnProgress]:
         steps: list[int] = []
         yield steps.append
         self.seen.append((title, total, sum(steps)))

@@ -22,7 +22,7 @@ from raceway.wires.zbus.codec.encode import (
     refusal_reply,
 )
 from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
-from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Produce, ZbusEvent
 from raceway.wires.zbus.codec.shapes import ALIKE
 from tests.rigs.zbus_events import curious, flat, received_bytewise, strict
 
@@ -47,7 +47,7 @@ def check(data: bytes) -> None:
         _check_written(event)
 
 
-def _has_closed(events: list[Event]) -> bool:
+def _has_closed(events: list[ZbusEvent]) -> bool:
     return any(isinstance(event, ZbusRefused) and event.close for event in events)
 
 
@@ -58,7 +58,7 @@ def _check_learned(data: bytes, expected: list[Any]) -> None:
     assert learned.pending == 0
 
 
-def _check_written(event: Event) -> None:
+def _check_written(event: ZbusEvent) -> None:
     if isinstance(event, Produce | Ask):
         _check_relayed(event)
     elif isinstance(event, ZbusRefused):

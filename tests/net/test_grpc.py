@@ -9,7 +9,7 @@ from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2_frames import frame
 from raceway.net.connection import HIGH_WATER
-from raceway.net.grpc import KEEPALIVE, Call, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.grpc import KEEPALIVE, ArrivedCall, GrpcSession, GrpcTcp, Methods, ServerStream
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.grpc_desk import Caller, GrpcDesk
 from tests.rigs.http2 import data, headers, message, with_fields
@@ -37,19 +37,19 @@ class Service:
         self.methods.unary("/test.Echo/Live", self.open)
         self.methods.bidi("/test.Echo/Chat", self.chat)
 
-    def say(self, session: GrpcSession, calls: list[Call]) -> None:
+    def say(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         self.batches.append((calls[0][2].path, [body for _, body, _ in calls]))
         self.heads += [head for _, _, head in calls]
         session.answer_many([(stream, body) for stream, body, _ in calls])
 
-    def hold(self, session: GrpcSession, calls: list[Call]) -> None:
+    def hold(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         self.held += [(session, stream) for stream, _, _ in calls]
 
-    def broken(self, session: GrpcSession, calls: list[Call]) -> None:
+    def broken(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         session.answer_many([(calls[0][0], b"the first")])
         raise ValueError("as the test wants it")
 
-    def open(self, session: GrpcSession, calls: list[Call]) -> None:
+    def open(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, _, head in calls:
             told, room = partial(self.closed.append, stream), partial(self.rooms.append, stream)
             is_live = head.path.endswith("Live")

@@ -14,7 +14,7 @@ from raceway import config
 from raceway.pipeline.imports.pieces import cut, form_of
 from raceway.wires.zbus.capture import reader as zbus
 from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
-from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce, ZbusHeartbeat, ZbusReceiver
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Produce, ZbusEvent, ZbusHeartbeat, ZbusReceiver
 from raceway.wires.zbus.codec.stream import Continue100
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.zbus import SENT, corpus
@@ -36,7 +36,7 @@ def expected(content: bytes) -> list[Verdict]:
     return found
 
 
-def _verdicts(event: Event) -> Iterator[Verdict]:
+def _verdicts(event: ZbusEvent) -> Iterator[Verdict]:
     if isinstance(event, ZbusRefused):
         yield Verdict(None, str(event.status), event.text)
     elif isinstance(event, Produce | Ask):

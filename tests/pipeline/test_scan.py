@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raceway.errors import MissingRowsError, TrimmedError
 from raceway.journal.read.catalogue import segment_path
 from raceway.journal.read.reader import Reader
-from raceway.pipeline.scan import Gap, PositionSpan, Selection, first_at, gathered, read_span, within_bytes
+from raceway.pipeline.scan import MissingRange, PositionSpan, Selection, first_at, gathered, read_span, within_bytes
 from raceway.wires.captures.columns import BRONZE
 from tests.rigs.journal_folder import write_folder
 from tests.rigs.journal_rows import rows
@@ -20,7 +20,7 @@ ALL = Selection()
 
 
 def positions(
-    reader: Reader, span: PositionSpan, selection: Selection = ALL, gaps: list[Gap] | None = None
+    reader: Reader, span: PositionSpan, selection: Selection = ALL, gaps: list[MissingRange] | None = None
 ) -> list[int]:
     batches = read_span(reader, span, ["sequence"], selection, gaps)
     return [position for batch in batches for position in batch.column("sequence").to_pylist()]
@@ -95,7 +95,7 @@ def test_positions_that_do_not_come_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingRowsError, match="positions 50 to 99 are missing") as failure:
         positions(Reader(folder), PositionSpan(20, 150))
     assert (failure.value.first, failure.value.last, failure.value.rows) == (50, 99, 50)
-    gaps: list[Gap] = []
+    gaps: list[MissingRange] = []
     assert positions(Reader(folder), PositionSpan(20, 150), gaps=gaps) == [*range(20, 50), *range(100, 150)]
     assert gaps == [(50, 99)]
 
@@ -107,7 +107,7 @@ def test_a_damaged_block_is_a_gap_in_the_middle_of_a_batch(tmp_path: Path) -> No
     middle = len(content) // 2
     content[middle : middle + 200] = bytes(200)
     path.write_bytes(content)
-    gaps: list[Gap] = []
+    gaps: list[MissingRange] = []
     kept = positions(Reader(folder), PositionSpan(0, 150), gaps=gaps)
     lost = [p for first, last in gaps for p in range(first, last + 1)]
     assert lost

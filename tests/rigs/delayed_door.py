@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway.broker.broker import Broker
-from raceway.broker.door import Answered, Committed, Door
+from raceway.broker.door import CommitCallback, Door, OnAnswer
 from raceway.broker.peers import Peer
 from raceway.net.runtime import Clock, Runtime
 
@@ -24,7 +24,7 @@ class DelayedDoor(Door):
         self.runtime.after_commit = lambda done: after_commit(self._later(done))
 
     def perform(  # type: ignore[override]  # the overloads of `Door.perform` in one
-        self, peer: Peer, intent: Any, done: Answered | None = None, committed: Committed | None = None
+        self, peer: Peer, intent: Any, done: OnAnswer | None = None, committed: CommitCallback | None = None
     ) -> None:
         super().perform(peer, intent, done and self._later(done), committed and self._later(committed))
 

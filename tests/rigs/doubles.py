@@ -16,9 +16,9 @@ from raceway.broker.broker import Broker
 from raceway.broker.peers import Encoder, Peer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import DiskFullError, RacewayError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.journal.memory import MemoryJournal
-from raceway.journal.write.intake import Status
+from raceway.journal.write.intake import JournalStatus
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Publish, Request, Respond, Taken
 from raceway.model.intents.peers import Subscribe, SubscriptionKind
@@ -95,7 +95,7 @@ class ManualLoop:
 class FaultyJournal(MemoryJournal):
     """The memory journal with faults to order: it refuses appends, or fails a commit, as a disk would make it do."""
 
-    _fails: Status | None = None
+    _fails: JournalStatus | None = None
 
     def refuse_writes(self) -> None:
         self._refuse("read_only", "a sync failed")
@@ -103,7 +103,7 @@ class FaultyJournal(MemoryJournal):
     def take_writes(self) -> None:
         self._refuse("ok", "")
 
-    def fail_next_commit(self, status: Status = "ok") -> None:
+    def fail_next_commit(self, status: JournalStatus = "ok") -> None:
         """What waits for it is lost, and positions are given again, as after a full disk. `status`: what then holds."""
         self._fails = status
 
@@ -248,10 +248,10 @@ class Bench:
     def responder(self, pattern: str, priority: float = 0) -> RecordingPeer:
         return self.peer(pattern, kind="request", priority=priority)
 
-    def publish(self, peer: Peer, *messages: Message, done: Done | None = None) -> Taken:
+    def publish(self, peer: Peer, *messages: Message, done: OnCommit | None = None) -> Taken:
         return self._taken(peer, Publish(batch_of(b"publish", *messages, wire=peer.wire)), done)
 
-    def request(self, peer: Peer, *messages: Message, done: Done | None = None) -> Taken:
+    def request(self, peer: Peer, *messages: Message, done: OnCommit | None = None) -> Taken:
         return self._taken(peer, Request(batch_of(b"request", *messages, wire=peer.wire)), done)
 
     def respond(self, peer: Peer, *messages: Message, error: list[bytes | None] | None = None) -> Taken:
@@ -259,7 +259,7 @@ class Bench:
         batch.error = error
         return self._taken(peer, Respond(batch), None)
 
-    def _taken(self, peer: Peer, intent: Publish | Request | Respond, done: Done | None) -> Taken:
+    def _taken(self, peer: Peer, intent: Publish | Request | Respond, done: OnCommit | None) -> Taken:
         outcome = self.broker.perform(peer, intent, done)
         assert isinstance(outcome, Taken)
         return outcome

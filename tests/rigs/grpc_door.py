@@ -38,7 +38,7 @@ from raceway.broker.broker import Broker
 from raceway.journal import open_journal, wall_clock_us
 from raceway.net.certificates import Certificates
 from raceway.net.codec.grpc_head import CallHead, Status
-from raceway.net.grpc import Call, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.grpc import ArrivedCall, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.net.sockets import bind
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
@@ -95,53 +95,53 @@ class Echo:
         methods.unary("/test.Echo/Tick", self.tick)
         methods.bidi("/test.Echo/Chat", Chat)
 
-    def say(self, session: GrpcSession, calls: list[Call]) -> None:
+    def say(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         self._batches.append(len(calls))
         session.answer_many([(stream, message) for stream, message, _ in calls])
 
-    def measure(self, session: GrpcSession, calls: list[Call]) -> None:
+    def measure(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         session.answer_many([(stream, b"%d %d" % (message[0], len(message))) for stream, message, _ in calls])
 
-    def later(self, session: GrpcSession, calls: list[Call]) -> None:
+    def later(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         self._loop.call_later(0.05, session.answer_many, [(stream, message) for stream, message, _ in calls])
 
-    def never(self, session: GrpcSession, calls: list[Call]) -> None:
+    def never(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         pass
 
-    def fail(self, session: GrpcSession, calls: list[Call]) -> None:
+    def fail(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, message, _ in calls:
             status, _, text = message.decode().partition(" ")
             session.refuse(stream, Status(int(status)), text)
 
-    def pause(self, session: GrpcSession, calls: list[Call]) -> None:
+    def pause(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, _, _ in calls:
             session.refuse(stream, Status.NOT_FOUND, "not here", after_s=0.2)
 
-    def break_(self, session: GrpcSession, calls: list[Call]) -> None:
+    def break_(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         raise RuntimeError("as asked for")
 
-    def metadata(self, session: GrpcSession, calls: list[Call]) -> None:
+    def metadata(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, _, head in calls:
             found = [[name, value if isinstance(value, str) else value.hex()] for name, value in head.metadata]
             session.answer_many([(stream, json.dumps(found).encode())])
 
-    def batches(self, session: GrpcSession, calls: list[Call]) -> None:
+    def batches(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         session.answer_many([(stream, json.dumps(self._batches).encode()) for stream, _, _ in calls])
         self._batches.clear()
 
-    def count(self, session: GrpcSession, calls: list[Call]) -> None:
+    def count(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, message, _ in calls:
             count, size = message.split()
             Counting(session, stream, int(count), int(size))
 
-    def tick(self, session: GrpcSession, calls: list[Call]) -> None:
+    def tick(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, _, _ in calls:
             session.open_stream(stream, self._leave, lambda: None).send([b"tick"])
 
     def _leave(self) -> None:
         self._left += 1
 
-    def closed(self, session: GrpcSession, calls: list[Call]) -> None:
+    def closed(self, session: GrpcSession, calls: list[ArrivedCall]) -> None:
         session.answer_many([(stream, b"%d" % self._left) for stream, _, _ in calls])
 
 

@@ -8,7 +8,7 @@ import hpack
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.grpc import Arrivals, GrpcConnection, GrpcLimits
-from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
+from raceway.net.codec.http2 import Http2Connection, Http2Event, Http2Limits
 from raceway.net.codec.http2_frames import FRAME, PREFACE, frame
 from raceway.net.codec.http2_heads import RequestHead
 
@@ -101,7 +101,7 @@ class Http2Rig(_Written):
     def _admit(self, head: RequestHead) -> None:
         head.whole = self._whole
 
-    def take(self, received: bytes) -> list[Event]:
+    def take(self, received: bytes) -> list[Http2Event]:
         return self.connection.receive_data(received)
 
     def broken(self) -> int | None:

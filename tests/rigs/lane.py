@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from raceway.errors import UnavailableError
-from raceway.journal.kafka.lane import Told
-from raceway.journal.kafka.records import Claimant, Headers, Record, claim_record
+from raceway.journal.kafka.lane import OnAppended
+from raceway.journal.kafka.records import Claimant, Record, RecordHeaders, claim_record
 
 AWAY = "no broker answers"
 
@@ -19,7 +19,7 @@ class _Waiting(NamedTuple):
 
     offset: int | None
     error: UnavailableError | None
-    told: Told
+    told: OnAppended
 
 
 class SharedLog:
@@ -35,7 +35,7 @@ class SharedLog:
         self.trims: list[int] = []
         self.reads: list[tuple[int, int]] = []
 
-    def append(self, headers: Headers, value: bytes) -> int:
+    def append(self, headers: RecordHeaders, value: bytes) -> int:
         with self.lock:
             self.records.append(Record(len(self.records), dict(headers), value))
             return len(self.records) - 1
@@ -61,7 +61,7 @@ class MemoryLane:
         self.before: Callable[[], None] = lambda: None
         self._waiting: deque[_Waiting] = deque()
 
-    def append(self, headers: Headers, value: bytes, told: Told) -> None:
+    def append(self, headers: RecordHeaders, value: bytes, told: OnAppended) -> None:
         self.before()
         error = UnavailableError(AWAY) if self.refuses or self.doubts or self.log.is_down else None
         offset = None if self.refuses or self.log.is_down else self.log.append(headers, value)

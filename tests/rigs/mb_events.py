@@ -8,12 +8,12 @@ from typing import Any
 from raceway.model.intents.batches import Publish, Request, Respond
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.header import MbLimits, MbRefused, as_request, read_message
-from raceway.wires.mb.codec.receiver import Event, Oversized
+from raceway.wires.mb.codec.receiver import MbEvent, Oversized
 
 ROW = ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms", "payload")
 
 
-def flat(events: Iterable[Event]) -> list[Any]:
+def flat(events: Iterable[MbEvent]) -> list[Any]:
     """Batches written out row by row; system events as head, call and payload."""
     found: list[Any] = []
     for event in events:

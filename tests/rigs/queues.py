@@ -8,7 +8,7 @@ from raceway.broker.peers import Peer
 from raceway.broker.queues.consumer import Copy, Entry, QueueConsumer, RowAnswer
 from raceway.broker.queues.queue import Queue
 from raceway.errors import ForbiddenError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch
 from raceway.model.intents.batches import Intent, Publish, Request, Taken
 from raceway.model.intents.queues import ConfirmDeliveries, Enqueue
@@ -117,7 +117,7 @@ class QueueBench(BrokerRig):
         self.broker.queues.arm(peer, name, ticket, tuple(topics.split()), window)
 
     def produce(
-        self, *payloads: bytes, name: str = "q", peer: Peer | None = None, done: Done | None = None, **columns: Any
+        self, *payloads: bytes, name: str = "q", peer: Peer | None = None, done: OnCommit | None = None, **columns: Any
     ) -> Taken:
         sender = peer or self.peer()
         batch = Batch(len(payloads), topic=name.encode(), kind=PUBLISH, wire=sender.wire, payload=list(payloads))
@@ -141,7 +141,7 @@ class QueueBench(BrokerRig):
         message_id: bytes,
         payload: bytes,
         error: bytes | None = None,
-        done: Done | None = None,
+        done: OnCommit | None = None,
     ) -> Taken:
         batch = Batch(1, wire=peer.wire, kind=PUBLISH, topic=reply_to, message_id=[message_id], payload=[payload])
         return self._taken(self.broker.perform(peer, Enqueue(batch, errors=error), done))

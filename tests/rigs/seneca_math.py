@@ -13,7 +13,7 @@ from typing import Any
 from raceway.client import ActionMessage, SenecaService
 from raceway.client.sync import connect
 from raceway.errors import RemoteError
-from raceway.wires.seneca.client.actions import Handler
+from raceway.wires.seneca.client.actions import ActionHandler
 
 
 def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaService:
@@ -21,8 +21,8 @@ def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaSe
     service = SenecaService()
     seen: list[ActionMessage] = [] if kept is None else kept
 
-    def action(cmd: str) -> Callable[[Handler], Handler]:
-        def register(handler: Handler) -> Handler:
+    def action(cmd: str) -> Callable[[ActionHandler], ActionHandler]:
+        def register(handler: ActionHandler) -> ActionHandler:
             def keeping(message: ActionMessage) -> Any:
                 seen.append(message)
                 return handler(message)

@@ -7,7 +7,7 @@ from typing import Any
 
 from raceway.model.envelope import Batch
 from raceway.wires.zbus.codec.head import ZbusHead, ZbusLimits
-from raceway.wires.zbus.codec.receiver import Ask, Event, Produce, ZbusReceiver
+from raceway.wires.zbus.codec.receiver import Ask, Produce, ZbusEvent, ZbusReceiver
 from raceway.wires.zbus.codec.shapes import Shape, Shapes
 from raceway.wires.zbus.codec.stream import Continue100, ZbusStream
 
@@ -47,7 +47,7 @@ def curious(limits: ZbusLimits | None = None) -> ZbusReceiver:
     return receiver(limits or ZbusLimits(), Curious())
 
 
-def flat(events: Iterable[Event]) -> list[Any]:
+def flat(events: Iterable[ZbusEvent]) -> list[Any]:
     """Batches written out row by row; without `Continue100`, which depends on how much of a body is there already."""
     found: list[Any] = []
     for event in events:

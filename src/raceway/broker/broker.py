@@ -35,8 +35,7 @@ from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import park
 from raceway.errors import ForbiddenError, InvalidValueError, UnknownPeerError
-from raceway.journal.contract import Done as CommitDone
-from raceway.journal.contract import Journal
+from raceway.journal.contract import Journal, OnCommit
 from raceway.model.intents import peers as intents
 from raceway.model.intents.batches import Acknowledge, AskAll, Intent, Park, Publish, Request, Respond, Return, Send
 from raceway.model.intents.kinds import Done, Outcome
@@ -84,7 +83,7 @@ class Broker(Bus):
         self.correlation, self.reply_queues = exchanges.correlation, exchanges.reply_queues
         self._exchanges = exchanges
         self._queue_calls = QueueCalls(self, self.queues, publishing, exchanges)
-        self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
+        self._batches: dict[type, Callable[[Peer, Any, OnCommit | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
             AskAll: exchanges.ask_all,
@@ -115,7 +114,7 @@ class Broker(Bus):
         for room in (*tables, reading, self._queue_calls, *others):
             self._calls |= room.calls()
 
-    def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Any:
+    def perform(self, peer: Peer, intent: Intent, done: OnCommit | None = None) -> Any:
         """Perform the peer's intent. Return its outcome, or the steps to it (`steps.py`).
 
         `done` is for batches: it is called when their rows are committed, or with the error if the commit failed.

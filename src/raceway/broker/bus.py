@@ -16,12 +16,11 @@ from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
 from raceway.broker.runs import Refused
 from raceway.broker.security.security import Security
-from raceway.broker.steps import Step, Steps, Then, run_here
+from raceway.broker.steps import Steps, Then, WaitFor, run_here
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.errors import AwayError, DrainingError, NoRouteError
-from raceway.journal.contract import Done as CommitDone
-from raceway.journal.contract import Journal
+from raceway.journal.contract import Journal, OnCommit
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
 from raceway.model.intents.kinds import Done
@@ -80,7 +79,7 @@ class Bus:
         self.meter.counts["bus.topics_refused"] += 1
         return False
 
-    def append(self, batch: Batch, done: CommitDone | None, *, awaited: bool | None = None) -> int:
+    def append(self, batch: Batch, done: OnCommit | None, *, awaited: bool | None = None) -> int:
         """Append rows to the journal, to be flushed at the end of the turn. Return the first row's sequence.
 
         Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`, so that
@@ -101,12 +100,12 @@ class Bus:
         self.journal.set_state(section, key, value)
         self._owe_journal()
 
-    def after_commit(self, done: CommitDone, *, patient: bool = False) -> None:
+    def after_commit(self, done: OnCommit, *, patient: bool = False) -> None:
         """Call `Journal.after_commit` and flush the journal at the end of the turn."""
         self.journal.after_commit(done, patient=patient)
         self._owe_journal()
 
-    def aside(self, work: Callable[[], Any]) -> Step:
+    def aside(self, work: Callable[[], Any]) -> WaitFor:
         """Return the step that waits for the result of work in another thread."""
         return partial(self.offload, work)
 
@@ -128,7 +127,7 @@ class Bus:
         for then in waiting:
             self.loop.call_later(AWAY_PAUSE_S, then)
 
-    def commit(self, then: CommitDone) -> None:
+    def commit(self, then: OnCommit) -> None:
         """Wait for the commit of everything so far: a step."""
         self.journal.after_commit(then)
 

@@ -19,7 +19,7 @@ from raceway.broker.places import rows_of
 from raceway.broker.runs import RowSpan, without
 from raceway.broker.topics import Topic
 from raceway.errors import AwayError, RacewayError, TrimmedError, UnavailableError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import Batch, decode_attributes
 
 DEDUP_ID = "x-dedup-id"
@@ -38,7 +38,7 @@ class Sifted(NamedTuple):
     """
 
     spans: list[RowSpan]
-    done: Done | None
+    done: OnCommit | None
     repeated: bool = False
     fresh: tuple[tuple[Sender, str], ...] = ()
 
@@ -52,7 +52,7 @@ class Deduplication:
         for name, marks in bus.journal.state.section(MARKS).items():
             self._restore(name, marks)
 
-    def sift(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> Sifted:
+    def sift(self, batch: Batch, spans: list[RowSpan], done: OnCommit | None) -> Sifted:
         """Separate new rows from repeats, and remember the new ones. The batch must have its producers."""
         named = list(self._named_rows(batch, spans))
         if not named:

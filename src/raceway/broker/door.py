@@ -20,8 +20,8 @@ from raceway.model.intents.batches import BatchIntent, BatchOutcome, Intent
 from raceway.model.intents.kinds import IntentFor
 
 R = TypeVar("R")
-Answered = Callable[[BatchOutcome | RacewayError], None]
-Committed = Callable[[RacewayError | None], None]
+OnAnswer = Callable[[BatchOutcome | RacewayError], None]
+CommitCallback = Callable[[RacewayError | None], None]
 
 
 class Door:
@@ -47,14 +47,14 @@ class Door:
     ) -> None: ...
     @overload
     def perform(
-        self, peer: Peer, intent: BatchIntent, done: Answered | None = None, committed: Committed | None = None
+        self, peer: Peer, intent: BatchIntent, done: OnAnswer | None = None, committed: CommitCallback | None = None
     ) -> None: ...
     def perform(
         self,
         peer: Peer,
         intent: Intent,
         done: Callable[[Any], None] | None = None,
-        committed: Committed | None = None,
+        committed: CommitCallback | None = None,
     ) -> None:
         """Perform an intent of the peer. `done` is given its outcome, or the error if no part of it was done.
 
@@ -85,7 +85,7 @@ class _Commit:
 
     __slots__ = ("_committed", "_error", "_is_due", "_is_held")
 
-    def __init__(self, committed: Committed) -> None:
+    def __init__(self, committed: CommitCallback) -> None:
         self._committed = committed
         self._is_held, self._is_due = True, False
         self._error: RacewayError | None = None

@@ -29,10 +29,10 @@ class Routed(NamedTuple):
 
 
 # By name, as sent, which is the topic's own.
-Routes = Mapping[bytes, Routed]
+RoutesByName = Mapping[bytes, Routed]
 
 
-def maybe_routes(bus: Bus, peer: Peer, batch: Batch) -> Routes | None:
+def maybe_routes(bus: Bus, peer: Peer, batch: Batch) -> RoutesByName | None:
     """Return the routes of a batch of several topics; None if a row needs more than routing, or may be refused."""
     # Attributes may have an id for deduplication; the audit stream shows each copy.
     if type(batch.topic) is not list or batch.attributes is not None or bus.runtime.audited:
@@ -59,7 +59,7 @@ def maybe_route(bus: Bus, peer: Peer, sent: bytes) -> Routed | None:
     return Routed(topic, route)
 
 
-def rows_by_name(batch: Batch, routes: Routes) -> dict[bytes, list[int]]:
+def rows_by_name(batch: Batch, routes: RoutesByName) -> dict[bytes, list[int]]:
     """Return the rows of each topic, in order."""
     rows: dict[bytes, list[int]] = {name: [] for name in routes}
     adding = {name: each.append for name, each in rows.items()}
@@ -68,7 +68,7 @@ def rows_by_name(batch: Batch, routes: Routes) -> dict[bytes, list[int]]:
     return rows
 
 
-def deliver(batch: Batch, routes: Routes, rows: dict[bytes, list[int]], ids: list[bytes]) -> int:
+def deliver(batch: Batch, routes: RoutesByName, rows: dict[bytes, list[int]], ids: list[bytes]) -> int:
     """Deliver copies to all subscribers. Return how many."""
     delivered = 0
     wanting: dict[Encoder, dict[Subscriber, list[bytes]]] = {}
@@ -87,7 +87,7 @@ def deliver(batch: Batch, routes: Routes, rows: dict[bytes, list[int]], ids: lis
 
 
 def _deliver_joined(
-    batch: Batch, routes: Routes, rows: dict[bytes, list[int]], ids: list[bytes], encoder: RowEncoder,
+    batch: Batch, routes: RoutesByName, rows: dict[bytes, list[int]], ids: list[bytes], encoder: RowEncoder,
     by_peer: dict[Subscriber, list[bytes]],
 ) -> None:  # fmt: skip
     frames = encoder.rows(batch, ids)
@@ -105,7 +105,7 @@ def _deliver_joined(
 
 
 def _deliver_runs(
-    batch: Batch, routes: Routes, ids: list[bytes], encoder: Encoder, by_peer: dict[Subscriber, list[bytes]]
+    batch: Batch, routes: RoutesByName, ids: list[bytes], encoder: Encoder, by_peer: dict[Subscriber, list[bytes]]
 ) -> None:
     """Deliver stretch by stretch, to peers that take rows apart themselves."""
     peers_of: dict[bytes, list[Subscriber]] = {}

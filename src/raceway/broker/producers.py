@@ -26,7 +26,7 @@ from raceway.errors import (
     UnknownProducerError,
     UnknownTopicError,
 )
-from raceway.journal.contract import Done as CommitDone
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import Batch
 from raceway.model.hashing import sender_id
 from raceway.model.intents.batches import Send, Sent
@@ -161,7 +161,7 @@ class Producers:
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    def send(self, peer: Peer, intent: Send, done: CommitDone | None) -> Sent:
+    def send(self, peer: Peer, intent: Send, done: OnCommit | None) -> Sent:
         """Store messages of registered producers, each on its own topic."""
         batch = intent.batch
         self._bus.admit("publish", peer, batch)

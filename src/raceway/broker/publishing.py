@@ -17,7 +17,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Publish, Taken
 
@@ -32,7 +32,7 @@ class Publishing:
         self.schema_door = SchemaDoor(bus, self.store)
         self._dedup = Deduplication(bus)
 
-    def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
+    def publish(self, peer: Peer, intent: Publish, done: OnCommit | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
         if not self._records.is_limited and self._is_published_plainly(peer, intent, done):
@@ -52,7 +52,7 @@ class Publishing:
         bus.count_refused("router.publish.error", refused)
         return Taken(tuple(refused))
 
-    def _is_published_plainly(self, peer: Peer, intent: Publish, done: Done | None) -> bool:
+    def _is_published_plainly(self, peer: Peer, intent: Publish, done: OnCommit | None) -> bool:
         """Publish a batch to whose rows nothing but routing applies; return False, with nothing done, for others."""
         batch, sent = intent.batch, intent.batch.topic
         producer = batch.producer if intent.whole else peer.producer
@@ -71,7 +71,7 @@ class Publishing:
         self._publish_mixed(batch, routes, done)
         return True
 
-    def _publish_one_topic(self, batch: Batch, topic: Topic, route: Route, done: Done | None) -> None:
+    def _publish_one_topic(self, batch: Batch, topic: Topic, route: Route, done: OnCommit | None) -> None:
         bus, copies = self._bus, route.copies
         ids = self._give_ids(batch, bool(copies))
         if bus.readers.holds(topic):
@@ -83,7 +83,7 @@ class Publishing:
             run = runs.Run(runs.RowSpan(topic, topic.encoded, 0, batch.count), batch, ids)
             bus.meter.counts["bus.delivered"] += _deliver_run(run, copies)
 
-    def _publish_mixed(self, batch: Batch, routes: mixed.Routes, done: Done | None) -> None:
+    def _publish_mixed(self, batch: Batch, routes: mixed.RoutesByName, done: OnCommit | None) -> None:
         """Append and deliver a batch of several topics to whose rows nothing but routing applies."""
         bus, rows = self._bus, mixed.rows_by_name(batch, routes)
         ids = self._give_ids(batch, any(route.copies for _, route in routes.values()))
@@ -105,7 +105,7 @@ class Publishing:
             spans = runs.without(spans, {row for start, stop, _ in refused[before:] for row in range(start, stop)})
         return self.schema_door.admit(peer, batch, spans, refused)
 
-    def store(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None, spelling: bytes | None) -> None:
+    def store(self, batch: Batch, spans: list[runs.RowSpan], done: OnCommit | None, spelling: bytes | None) -> None:
         """Append the rows of these spans and deliver copies. The batch must have its producers.
 
         `spelling`: the wire whose non-canonical spelling of a name is stored as an attribute.
@@ -122,12 +122,12 @@ class Publishing:
             self._dedup.forget(fresh)
             raise
 
-    def store_own(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None) -> None:
+    def store_own(self, batch: Batch, spans: list[runs.RowSpan], done: OnCommit | None) -> None:
         """Store messages of the broker itself, without deduplication."""
         batch, spans = runs.keep_rows(batch, spans)
         self._append(batch, spans, done)
 
-    def _append(self, batch: Batch, spans: list[runs.RowSpan], done: Done | None) -> None:
+    def _append(self, batch: Batch, spans: list[runs.RowSpan], done: OnCommit | None) -> None:
         ids = self._give_ids(batch, self._are_copied(spans))
         self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
         self._deliver(batch, spans, ids)

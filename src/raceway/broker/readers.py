@@ -12,7 +12,7 @@ from typing import Protocol
 from raceway.broker.runs import RowSpan
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import Batch
 
 
@@ -42,13 +42,13 @@ class Readers:
         """Return whether the topic has readers."""
         return topic in self._by_topic
 
-    def watch(self, batch: Batch, spans: list[RowSpan], done: Done | None) -> Done | None:
+    def watch(self, batch: Batch, spans: list[RowSpan], done: OnCommit | None) -> OnCommit | None:
         """Return a `done` that notifies the readers of these rows after the commit, and then calls `done`."""
         return self.watch_rows(batch, self._rows_by_topic(spans), done) if self._by_topic else done
 
     def watch_rows(
-        self, batch: Batch, rows_by_topic: Iterable[tuple[Topic, Sequence[int]]], done: Done | None
-    ) -> Done | None:
+        self, batch: Batch, rows_by_topic: Iterable[tuple[Topic, Sequence[int]]], done: OnCommit | None
+    ) -> OnCommit | None:
         """Watch as `watch` does, for rows that are known by topic."""
         # Readers added between now and the commit start after these rows.
         reading = [(reader, rows) for topic, rows in rows_by_topic for reader in self._by_topic.get(topic, ())]

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 R = TypeVar("R")
 Then: TypeAlias = Callable[[Any], None]
-Step: TypeAlias = Callable[[Then], None]
-Steps: TypeAlias = Generator[Step, Any, R]
+WaitFor: TypeAlias = Callable[[Then], None]
+Steps: TypeAlias = Generator[WaitFor, Any, R]
 
 
 def run(steps: Steps[Any], done: Then, told: Any = None) -> None:

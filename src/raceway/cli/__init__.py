@@ -2,14 +2,15 @@
 
 app          all commands, and how an error ends one
 options      options that commands share, as records: where the bus is, the token, how to print
-output       tables, JSON, notes, progress, exit statuses
-tables       layout of tables for narrow terminals and pipes
-bus          finding a bus, and calling its console port
-saved_buses  the file of contexts
-clients      the choice of a wire, for `pub`, `sub`, `request` and `topics`
-http_door    `pub` and `sub` over the console port
-talk         the same over the client of a wire
-serve        `serve` and `up`; every other file is named after its commands
+output, tables, words     tables, JSON, notes, progress, exit statuses; layout; meanings of words in help
+bus, saved_buses          finding a bus, and calling its console port; the file of contexts
+clients, talk, moments    the choice of a wire and the use of its client; times and places in topics
+publishing, messages      `pub`; `sub`, `request` and `topics`
+serve, demo, doctor, configuration, certificates   running a bus, and checking whether one can run
+contexts, topics, subscriptions, lag, peers, schemas, rejected, trace   a running bus, over the console port
+journal, archive, cluster, mirror                  files of a journal; its archive; on and to Apache Kafka
+pipeline, pipeline_import, pipeline_options        the tables
+load, bench, completion                            load on one's own bus; benchmarks; the shell
 
 Wires have commands of their own (`wires/*/commands.py`). Read `options`, then a short group: `rejected`.
 """

@@ -20,10 +20,12 @@ HTTP = "http"
 # Longest wait for a connection; `--timeout` may be less.
 CONNECT_S = 5.0
 
-Topic = Annotated[str, "Topic; over zbus a queue, over Seneca a pattern."]
-Payload = Annotated[str | None, "Payload. Default, or `-`: standard input."]
+WireTopic = Annotated[str, "Topic; over zbus a queue, over Seneca a pattern."]
+PayloadArgument = Annotated[str | None, "Payload. Default, or `-`: standard input."]
 PayloadFile = Annotated[Path | None, "--file FILE", "Read the payload from a file."]
-Version = Annotated[str | None, "--payload-version X.Y.Z", "Version of the payload's format. Default over MB: 1.0.0."]
+PayloadVersion = Annotated[
+    str | None, "--payload-version X.Y.Z", "Version of the payload's format. Default over MB: 1.0.0."
+]
 
 
 def _warn_of_version(value: str | None) -> str | None:

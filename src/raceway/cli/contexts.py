@@ -12,15 +12,15 @@ from raceway.net.client.address import parse_urls
 
 context_app = options.Commands("context", "Saved buses: add, choose, list, remove.")
 
-Name = Annotated[str, "Name of the context."]
+ContextArgument = Annotated[str, "Name of the context."]
 
 
 @context_app.command()
 def add(
     cli: options.Printing,
-    name: Name,
+    name: ContextArgument,
     url: Annotated[str, "The bus, as raceway://HOST[:8600]; also http(s)://HOST:PORT, or a wire's URL."],
-    token: options.Token = "",
+    token: options.TokenOption = "",
     use: Annotated[bool, "--use", "Use this context from now on."] = False,
 ) -> None:
     """Save a bus under a name, with a token if one is given. An existing context of this name is replaced."""
@@ -58,7 +58,7 @@ def list_contexts(cli: options.Printing) -> None:
 
 
 @context_app.command()
-def remove(cli: options.Printing, name: Name) -> None:
+def remove(cli: options.Printing, name: ContextArgument) -> None:
     """Remove a context. If it was in use, none is."""
     saved_bus(name, "the command line")
     saved = saved_buses()

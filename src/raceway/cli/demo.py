@@ -27,7 +27,7 @@ from raceway.server.child_bus import ChildBus, child_bus
 
 if TYPE_CHECKING:
     from raceway.demo.report import Report
-    from raceway.demo.tally import Advance, Tally
+    from raceway.demo.tally import OnProgress, Tally
 
 # Driver memory: more than the demo needs, and available on a machine with 2 GB.
 SPARK_MEMORY = "1g"
@@ -156,7 +156,7 @@ def run_until_signal(story: Coroutine[Any, Any, Tally]) -> Tally:
 
 
 @contextmanager
-def _curtain(title: str, total: int) -> Iterator[Advance]:
+def _curtain(title: str, total: int) -> Iterator[OnProgress]:
     """Show a progress bar during the context and a line at its end; 0 steps stand for an unknown number."""
     began = time.monotonic()
     with output.progress(title, total or None) as bar:

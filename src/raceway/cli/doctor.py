@@ -21,7 +21,7 @@ from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError
 from raceway.server.running import Running, maybe_running
 
-Verdict = Literal["ok", "warning", "bad"]
+CheckVerdict = Literal["ok", "warning", "bad"]
 
 # Each connection uses a file descriptor; below this limit a busy bus runs out of them first.
 ENOUGH_FILES = 4096
@@ -30,7 +30,7 @@ SOON = timedelta(days=14)
 ANOTHER_USER = "another user's process"
 
 # Metrics of a running bus that are reported if they are not 0.
-TELLING: dict[str, tuple[Verdict, str]] = {
+TELLING: dict[str, tuple[CheckVerdict, str]] = {
     "raceway_journal_quarantined_rows": ("bad", "rows failed their checksum and are skipped"),
     "raceway_journal_missing_rows": ("bad", "rows are lost"),
     "raceway_journal_repairs": ("warning", "flipped bits were repaired; check the disk"),
@@ -44,7 +44,7 @@ TELLING: dict[str, tuple[Verdict, str]] = {
 
 
 class Finding(NamedTuple):
-    verdict: Verdict
+    verdict: CheckVerdict
     subject: str
     text: str
 
@@ -268,7 +268,7 @@ def _cluster(settings: config.ClusterSettings, wait_s: float) -> Iterator[Findin
         nodes = output.counted(found.nodes, "node")
         text = f"{lane.node} ({lane.address}) owns it since epoch {lane.epoch}" if lane.node else "nobody owns it"
         alone = "; with one node nobody takes over: start another" if found.nodes == 1 else ""
-        verdict: Verdict = "warning" if alone or not lane.node else "ok"
+        verdict: CheckVerdict = "warning" if alone or not lane.node else "ok"
         yield Finding(verdict, "cluster", f"{found.name}: {text}, {nodes}{alone}")
 
 

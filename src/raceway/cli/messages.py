@@ -17,11 +17,11 @@ from raceway.cli.clients import (
     HTTP,
     ClientOptions,
     OldVersion,
-    Payload,
+    PayloadArgument,
     PayloadFile,
+    PayloadVersion,
     TimedClient,
-    Topic,
-    Version,
+    WireTopic,
     read_messages,
     refusals,
 )
@@ -131,11 +131,11 @@ def _show_raw(message: ShownMessage) -> None:
 
 def request(
     cli: TimedClient,
-    topic: Topic,
-    payload: Payload = None,
+    topic: WireTopic,
+    payload: PayloadArgument = None,
     file: PayloadFile = None,
     timeout_ms: Annotated[int | None, "--timeout-ms MS", "Timeout of the request. Default: that of the bus."] = None,
-    version: Version = None,
+    version: PayloadVersion = None,
     old_version: OldVersion = None,
 ) -> None:
     """Send a request and print the answer.

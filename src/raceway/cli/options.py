@@ -69,13 +69,14 @@ Timeout = Annotated[
     "How long to wait for an answer of the bus. Default: 30, of `trace` 120.",
     {"min": 0.001},
 ]
-Token = Annotated[
+TokenOption = Annotated[
     str,
     "--token TOKEN",
     "Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's.",
 ]
 Yes = Annotated[bool, "--yes", "Do not ask for confirmation."]
-Start = Annotated[
+TopicArgument = Annotated[str, "Topic; of a Danube namespace as /NAMESPACE/TOPIC."]
+StartOption = Annotated[
     str,
     "--start PLACE",
     "Where in its topic a new one begins: first, last, an offset, or a time such as 2026-01-31T12:00:00Z.",
@@ -164,7 +165,7 @@ class OverBus(OnFolder):
 
     url: Url = None
     context: Context = None
-    token: Token = ""
+    token: TokenOption = ""
     # The former name of --token in `raceway queue` and `raceway seneca`.
     admin_token: Annotated[str, typer.Option("--admin-token", hidden=True, callback=_warn_of_admin_token)] = ""
 

@@ -13,11 +13,11 @@ from raceway.cli import bus, output
 from raceway.cli.clients import (
     HTTP,
     OldVersion,
-    Payload,
+    PayloadArgument,
     PayloadFile,
+    PayloadVersion,
     TimedClient,
-    Topic,
-    Version,
+    WireTopic,
     read_messages,
     refusals,
 )
@@ -35,8 +35,8 @@ BATCH, BATCH_BYTES = 500, 1024 * 1024
 
 def pub(
     cli: TimedClient,
-    topic: Topic,
-    payload: Payload = None,
+    topic: WireTopic,
+    payload: PayloadArgument = None,
     file: PayloadFile = None,
     lines: Annotated[bool, "--lines", "Publish each line of the input as a message."] = False,
     count: Annotated[int, "--count N", "Publish the input this many times.", {"min": 1}] = 1,
@@ -46,7 +46,7 @@ def pub(
     ] = None,
     key: Annotated[str | None, "--key KEY", "Routing key; messages with the same key stay in order."] = None,
     no_ack: Annotated[bool, "--no-ack", "Over a wire: do not wait until the bus has stored the message."] = False,
-    version: Version = None,
+    version: PayloadVersion = None,
     old_version: OldVersion = None,
     subject: Annotated[str | None, "--subject TOPIC", "zbus: topic within a publish/subscribe queue."] = None,
 ) -> None:

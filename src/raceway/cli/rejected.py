@@ -15,7 +15,7 @@ PAGE = 500
 
 rejected_app = options.Commands("rejected", "Refused and undeliverable messages: list, show, publish again.")
 
-Topic = Annotated[str | None, "--topic", "Only messages for this topic."]
+TopicFilter = Annotated[str | None, "--topic", "Only messages for this topic."]
 
 
 @rejected_app.command("list")
@@ -24,7 +24,7 @@ def list_rejected(
     source: Annotated[
         str | None, "--source NAME", "Only this kind: `rejected` (by a schema), `undeliverable` or `dead_letter`."
     ] = None,
-    topic: Topic = None,
+    topic: TopicFilter = None,
     limit: Annotated[int, "--limit N", "Number of messages, newest first.", {"min": 1, "max": PAGE}] = 50,
     after: Annotated[int | None, "--after POSITION", "Only messages older than this position.", {"min": 0}] = None,
 ) -> None:
@@ -59,7 +59,7 @@ def redrive(
     cli: options.OverConsole,
     positions: Annotated[list[int] | None, "Positions of messages, as shown by `list`."] = None,
     every: Annotated[bool, "--all", "All messages of --topic that were not redriven yet."] = False,
-    topic: Topic = None,
+    topic: TopicFilter = None,
     to: Annotated[str | None, "--to TOPIC", "Publish on this topic instead of the original one."] = None,
 ) -> None:
     """Publish rejected messages again, unchanged. They are checked against the topic's current schema.

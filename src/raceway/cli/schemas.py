@@ -7,13 +7,14 @@ import getpass
 import json
 from base64 import b64encode
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
 import typer
 
 from raceway.cli import options, output
 from raceway.errors import RemoteError
+from raceway.model.schemas import CompatibilityMode, Policy
 from raceway.model.text import printable
 
 schema_app = options.Commands(
@@ -25,23 +26,21 @@ TYPES_BY_ENDING = {".json": "json_schema", ".avsc": "avro", ".proto": "protobuf"
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 Subject = Annotated[str, "Name of the subject."]
-TopicName = Annotated[str, "Name of the topic."]
+SchemaTopic = Annotated[str, "Name of the topic."]
 DefinitionFile = Annotated[Path, "File with the definition; `-` reads standard input.", {"metavar": "FILE"}]
 Type = Annotated[
     str | None,
     "--type TYPE",
     "json_schema, avro, protobuf, string, number or bytes. Default: by the suffix .json, .avsc or .proto.",
 ]
-Version = Annotated[int | None, "--version N", "Default: the latest.", {"min": 1}]
-Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
-MODES = ", ".join(get_args(Mode))
-References = Annotated[
+VersionOption = Annotated[int | None, "--version N", "Default: the latest.", {"min": 1}]
+MODES = ", ".join(get_args(CompatibilityMode))
+ReferenceOption = Annotated[
     list[str] | None,
     "--reference NAME=SUBJECT:VERSION",
     "Version that the definition refers to by this name (type, $ref or import). May be repeated.",
 ]
-Deleted = Annotated[bool, "--deleted", "Include deleted versions."]
-Policy = Literal["none", "warn", "enforce"]
+DeletedOption = Annotated[bool, "--deleted", "Include deleted versions."]
 Validate = Annotated[
     bool | None, "--validate/--no-validate", "Validate payloads, not only the schema that a message names."
 ]
@@ -53,7 +52,7 @@ def register(
     subject: Subject,
     file: DefinitionFile,
     schema_type: Type = None,
-    reference: References = None,
+    reference: ReferenceOption = None,
     description: Annotated[str, "--description", "Description of the version."] = "",
     tag: Annotated[list[str] | None, "--tag TAG", "Tag of the version. May be repeated."] = None,
 ) -> None:
@@ -68,7 +67,7 @@ def register(
 
 
 @schema_app.command("list")
-def list_subjects(cli: options.OverConsole, deleted: Deleted = False) -> None:
+def list_subjects(cli: options.OverConsole, deleted: DeletedOption = False) -> None:
     """List subjects and the topics bound to them."""
     rows = _ask(cli, "/api/schemas", deleted=deleted)["subjects"]
     topics = _ask(cli, "/api/topic-schemas")["topics"]
@@ -83,7 +82,9 @@ def list_subjects(cli: options.OverConsole, deleted: Deleted = False) -> None:
 
 
 @schema_app.command()
-def show(cli: options.OverConsole, subject: Subject, version: Version = None, deleted: Deleted = False) -> None:
+def show(
+    cli: options.OverConsole, subject: Subject, version: VersionOption = None, deleted: DeletedOption = False
+) -> None:
     """Show the versions of a subject and the definition of one; with --json exactly as registered."""
     found = _ask(cli, f"{_path(subject)}/versions/{version or 'latest'}", deleted=deleted)
     if cli.prints_json(found):
@@ -132,9 +133,11 @@ def check(
     subject: Subject,
     file: DefinitionFile,
     schema_type: Type = None,
-    reference: References = None,
-    mode: Annotated[Mode | None, "--mode MODE", f"Compatibility mode: {MODES}. Default: that of the subject."] = None,
-    version: Version = None,
+    reference: ReferenceOption = None,
+    mode: Annotated[
+        CompatibilityMode | None, "--mode MODE", f"Compatibility mode: {MODES}. Default: that of the subject."
+    ] = None,
+    version: VersionOption = None,
 ) -> None:
     """Check whether a definition could be registered. Ends with status 1 if not."""
     document = _definition(file, schema_type, reference) | {"mode": mode, "version": version}
@@ -151,7 +154,9 @@ def set_mode(
     cli: options.OverConsole,
     subject: Subject,
     mode: Annotated[
-        Mode, f"Compatibility that a new version must have with the latest one: {MODES}.", {"metavar": "MODE"}
+        CompatibilityMode,
+        f"Compatibility that a new version must have with the latest one: {MODES}.",
+        {"metavar": "MODE"},
     ],
 ) -> None:
     """Set the compatibility mode of a subject."""
@@ -182,7 +187,7 @@ def delete(
 @schema_app.command()
 def bind(
     cli: options.OverConsole,
-    topic: TopicName,
+    topic: SchemaTopic,
     subject: Annotated[str | None, "Subject to bind the topic to. Without it, the binding is removed."] = None,
     policy: Annotated[
         Policy | None, "--policy", "Validation policy. Default: unchanged; `none` for a new binding."
@@ -198,7 +203,7 @@ def bind(
 @schema_app.command()
 def policy(
     cli: options.OverConsole,
-    topic: TopicName,
+    topic: SchemaTopic,
     policy: Annotated[Policy | None, "Policy to set. Default: show the current one."] = None,
     validate: Validate = None,
 ) -> None:

@@ -25,19 +25,18 @@ subscription_app = options.Commands(
     "subscription", "Durable subscriptions: list, describe, create, delete, move, set failure policies."
 )
 
-Topic = Annotated[str, "Topic; of a Danube namespace as /NAMESPACE/TOPIC."]
-Name = Annotated[str, "Name of the subscription."]
+SubscriptionArgument = Annotated[str, "Name of the subscription."]
 
 
 @subscription_app.command()
 def create(
     cli: options.OverConsole,
-    topic: Topic,
-    name: Name,
+    topic: options.TopicArgument,
+    name: SubscriptionArgument,
     kind: Annotated[
         Literal["shared", "exclusive", "failover", "key_shared"], "--type", "How consumers share the messages."
     ] = "shared",
-    start: options.Start = "last",
+    start: options.StartOption = "last",
     create_topic: Annotated[bool, "--create-topic", "Create the topic if it does not exist."] = False,
     in_flight: Annotated[
         int | None, "--in-flight N", "Maximum unacknowledged messages per consumer.", {"min": 1}
@@ -67,7 +66,7 @@ def list_subscriptions(
 
 
 @subscription_app.command()
-def describe(cli: options.OverConsole, topic: Topic, name: Name) -> None:
+def describe(cli: options.OverConsole, topic: options.TopicArgument, name: SubscriptionArgument) -> None:
     """Describe a subscription: its next offset, lag, consumers, and how it delivers."""
     found = cli.ask(f"{PATH}/one", query={"topic": topic, "name": name})
     if cli.prints_json(found):
@@ -99,7 +98,9 @@ def _present(part: dict[str, Any]) -> list[str]:
 
 
 @subscription_app.command()
-def delete(cli: options.OverConsole, topic: Topic, name: Name, yes: options.Yes = False) -> None:
+def delete(
+    cli: options.OverConsole, topic: options.TopicArgument, name: SubscriptionArgument, yes: options.Yes = False
+) -> None:
     """Delete a subscription that has no live consumers, with its place in the topic. Messages stay in the journal."""
     output.confirm(f"Delete the subscription {name} of {topic} with its place in the topic?", yes=yes)
     done = cli.ask(PATH, "DELETE", query={"topic": topic, "name": name})
@@ -109,8 +110,8 @@ def delete(cli: options.OverConsole, topic: Topic, name: Name, yes: options.Yes 
 @subscription_app.command()
 def seek(
     cli: options.OverConsole,
-    topic: Topic,
-    name: Name,
+    topic: options.TopicArgument,
+    name: SubscriptionArgument,
     to: Annotated[str, "Place: first, last, an offset (of partitions one each, separated by commas), or a time."],
 ) -> None:
     """Move a subscription to another place in its topic: back to deliver messages again, forward to skip some."""
@@ -119,7 +120,7 @@ def seek(
 
 def replay(
     cli: options.OverConsole,
-    topic: Topic,
+    topic: options.TopicArgument,
     subscription: Annotated[
         str | None, "Danube subscription of the topic. Default: its zbus queue.", {"metavar": "[SUBSCRIPTION]"}
     ] = None,
@@ -179,7 +180,9 @@ class FailureOptions(options.OptionRecord):
 
 
 @subscription_app.command()
-def policy(topic: Topic, name: Name, failures: FailureOptions, cli: options.OverConsole) -> None:
+def policy(
+    topic: options.TopicArgument, name: SubscriptionArgument, failures: FailureOptions, cli: options.OverConsole
+) -> None:
     """Show, set or remove the policy for messages that the consumers of a subscription do not acknowledge.
 
     Options that are not given keep their value. The subscription need not exist yet; its topic must.

@@ -12,8 +12,6 @@ PATH = "/api/topics"
 
 topic_app = options.Commands("topic", "Topics: list, describe, create, delete.")
 
-Name = Annotated[str, "Topic; of a Danube namespace as /NAMESPACE/TOPIC."]
-
 
 @topic_app.command("list")
 def list_topics(
@@ -30,7 +28,7 @@ def list_topics(
 
 
 @topic_app.command()
-def describe(cli: options.OverConsole, topic: Name) -> None:
+def describe(cli: options.OverConsole, topic: options.TopicArgument) -> None:
     """Describe a topic: offsets, schema, subscriptions, queue, and who is connected to it."""
     found = cli.ask(f"{PATH}/{quote(topic)}")
     if cli.prints_json(found):
@@ -62,7 +60,7 @@ def describe(cli: options.OverConsole, topic: Name) -> None:
 @topic_app.command()
 def create(
     cli: options.OverConsole,
-    topic: Name,
+    topic: options.TopicArgument,
     partitions: Annotated[int | None, "--partitions N", "Number of partitions. Default: none.", {"min": 1}] = None,
     subject: Annotated[str | None, "--subject SUBJECT", "Registered schema of its messages."] = None,
     unreliable: Annotated[
@@ -77,7 +75,7 @@ def create(
 
 
 @topic_app.command()
-def delete(cli: options.OverConsole, topic: Name, yes: options.Yes = False) -> None:
+def delete(cli: options.OverConsole, topic: options.TopicArgument, yes: options.Yes = False) -> None:
     """Delete a topic with its partitions and subscriptions. Its messages stay in the journal."""
     output.confirm(f"Delete the topic {topic} with all its subscriptions?", yes=yes)
     cli.tell(cli.ask(PATH, "DELETE", query={"topic": topic}), f"the topic {topic} is deleted")

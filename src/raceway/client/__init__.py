@@ -2,17 +2,21 @@
 
 The scheme of the URL chooses the wire and the transport:
 
-    mb       MB over TCP                    mb+tls    … over TLS
-    mb+ws    MB over WebSocket              mb+wss    … over TLS
-    danube   Danube over gRPC               danube+tls  … over TLS
-    zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
-    seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
-    raceway  the console port, over HTTP    http      the same; https over TLS
+    mb://        MB over TCP                    mb+tls://      over TLS
+    mb+ws://     MB over WebSocket              mb+wss://      over TLS
+    danube://    Danube over gRPC               danube+tls://  over TLS
+    zbus://      queues of one zbus broker      zbus+track://  of all brokers that trackers know (`host:port;host:port`)
+    seneca://    Seneca over HTTP               seneca+tcp://  as lines over TCP
+    raceway://   the console port, over HTTP    http://        the same; https:// over TLS
 
 `connect` returns a `Client`, with the methods that all wires have in common. Name the wire for those that only it has:
 `connect(url, wire="danube")` returns a DanubeClient.
 
-Programs of handlers: `raceway.client.app`. Tests without a server: `raceway.testing`.
+sync                the same without asyncio
+app                 programs of handlers
+http, http_stream   the client of the console port, and its streams of messages
+
+Clients of the wires are in their rooms, what all share in `net/client`. Tests without a server: `raceway.testing`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 M_co = TypeVar("M_co", covariant=True)
 W = TypeVar("W")
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @overload
@@ -89,7 +89,7 @@ class Opening(Generic[P, T]):
     method: Callable[Concatenate[Any, P], T]
 
     def __init__(
-        self, call: Callable[Concatenate[Any, P], Coroutine[Any, Any, W]], form: Callable[[W, Run], T]
+        self, call: Callable[Concatenate[Any, P], Coroutine[Any, Any, W]], form: Callable[[W, RunCoroutine], T]
     ) -> None:
         wait = Blocking(call).method
 
@@ -125,7 +125,7 @@ def _in_thread(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class SyncResource:
     """A blocking `Resource`."""
 
-    def __init__(self, wrapped: Resource, run: Run) -> None:
+    def __init__(self, wrapped: Resource, run: RunCoroutine) -> None:
         self._wrapped, self._run = wrapped, run
 
     close = Blocking(Resource.close).method
@@ -192,7 +192,7 @@ class SyncWorkers(SyncResource):
 class SyncClientSchemas:
     """Blocking `ClientSchemas`."""
 
-    def __init__(self, wrapped: ClientSchemas, run: Run) -> None:
+    def __init__(self, wrapped: ClientSchemas, run: RunCoroutine) -> None:
         self._wrapped, self._run = wrapped, run
 
     register = Blocking(ClientSchemas.register).method
@@ -204,7 +204,7 @@ class SyncClientSchemas:
 class SyncProducer:
     """A blocking `Producer`."""
 
-    def __init__(self, wrapped: Producer, run: Run) -> None:
+    def __init__(self, wrapped: Producer, run: RunCoroutine) -> None:
         self._wrapped, self._run = wrapped, run
 
     send = Blocking(Producer.send).method

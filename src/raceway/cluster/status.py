@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from raceway.cluster.place import ClusterPlace
-from raceway.cluster.topics import TopicFinding, Verdict, check_topics
+from raceway.cluster.topics import KafkaVerdict, TopicFinding, check_topics
 from raceway.journal.kafka.lane import Lane
 from raceway.journal.kafka.records import claimant_of, is_claim
 from raceway.journal.kafka.snapshots import LaneOwner, maybe_owner, snapshots_of
@@ -39,7 +39,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 class TopicVerdict(msgspec.Struct, frozen=True):
     """Finding about a Kafka topic, as text."""
 
-    verdict: Verdict
+    verdict: KafkaVerdict
     topic: str
     text: str
 

@@ -17,13 +17,13 @@ _COMMON = {
 LANES = {**_COMMON, "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STATE = {**_COMMON, "cleanup.policy": "compact"}
 
-Verdict = Literal["ok", "warning", "bad"]
+KafkaVerdict = Literal["ok", "warning", "bad"]
 
 
 class TopicFinding(NamedTuple):
     """Finding about a Kafka topic. `bad`: acknowledged messages could be lost, or none is taken."""
 
-    verdict: Verdict
+    verdict: KafkaVerdict
     topic: str
     text: str
 
@@ -94,7 +94,7 @@ def check_topics(brokers: KafkaCluster, name: str, record_bytes: int) -> list[To
     return found
 
 
-def _faults(facts: KafkaTopic, wanted: dict[str, str], record_bytes: int) -> Iterator[tuple[Verdict, str]]:
+def _faults(facts: KafkaTopic, wanted: dict[str, str], record_bytes: int) -> Iterator[tuple[KafkaVerdict, str]]:
     """Yield what is wrong with a topic."""
     for key, (is_right, text) in _CHECKS.items():
         value = facts.settings.get(key)

@@ -1,7 +1,7 @@
-"""Settings: the only reader of configuration files and environment.
+"""Settings: the only reader of configuration files and of the bus's environment variables.
 
 One frozen record per section (`sections`), read once at start (`reading`); everything else takes its section as an
-argument. Sections of wires are in the wires' packages, and passed to `load`.
+argument. Sections of wires are in the wires' packages, and passed to `load`. `hosts` has the names of this machine.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import msgspec
 
 from raceway.cli import bus
 from raceway.client import DanubeClient, DanubeConsumer, DanubeMessage, Producer
-from raceway.demo.tally import PATIENCE_S, Advance, Enter, Tally
+from raceway.demo.tally import PATIENCE_S, Enter, OnProgress, Tally
 
 TAGGED, LOADED, BOARDING = "baggage.tagged", "flight.load", "gate.boarding"
 SUBJECT = "boarding"
@@ -88,7 +88,7 @@ class Airside:
         await self._announcers[number % len(GATES)].send(passenger, key=passenger["flight"])
         self._tally.published[BOARDING, "danube"] += 1
 
-    async def display(self, count: int, consumer: DanubeConsumer, advance: Advance) -> None:
+    async def display(self, count: int, consumer: DanubeConsumer, advance: OnProgress) -> None:
         """Read so many announcements; reject the first one once, so that it is delivered again."""
         async with asyncio.timeout(PATIENCE_S):
             first = await anext(consumer)
@@ -96,7 +96,7 @@ class Airside:
             await read_acknowledged(consumer, count, advance)
 
 
-async def read_acknowledged(consumer: DanubeConsumer, count: int, advance: Advance) -> list[DanubeMessage]:
+async def read_acknowledged(consumer: DanubeConsumer, count: int, advance: OnProgress) -> list[DanubeMessage]:
     """Read and acknowledge so many messages of a subscription."""
     read: list[DanubeMessage] = []
     while len(read) < count:

@@ -14,7 +14,7 @@ from raceway.client import Receipt
 from raceway.demo.danube import BOARDING, Airside
 from raceway.demo.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
 from raceway.demo.seneca import Counter, pattern
-from raceway.demo.tally import NOBODY, PATIENCE_S, Advance, Tally
+from raceway.demo.tally import NOBODY, PATIENCE_S, OnProgress, Tally
 from raceway.demo.zbus import Belts
 from raceway.errors import RacewayError, RemoteError
 
@@ -46,13 +46,13 @@ class Mishaps:
 
     count = 4 * len(BAD_ANNOUNCEMENTS) + len(BROKEN) + 7
 
-    _advance: Advance
+    _advance: OnProgress
 
     def __init__(self, tally: Tally, terminal: Terminal, airside: Airside, belts: Belts, counter: Counter) -> None:
         self._tally = tally
         self._terminal, self._airside, self._belts, self._counter = terminal, airside, belts, counter
 
-    async def happen(self, urls: Mapping[str, str], advance: Advance) -> None:
+    async def happen(self, urls: Mapping[str, str], advance: OnProgress) -> None:
         self._advance = advance
         await self._announce_badly()
         await self._ask_nobody()

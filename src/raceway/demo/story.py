@@ -28,7 +28,7 @@ from raceway.demo.danube import BOARDING, LOADED, Airside, read_acknowledged
 from raceway.demo.mb import SEAT, Terminal
 from raceway.demo.mishaps import Mishaps
 from raceway.demo.seneca import MILES, OPEN, POINTS, Counter, pattern
-from raceway.demo.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Advance, Curtain, Enter, Tally
+from raceway.demo.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Curtain, Enter, OnProgress, Tally
 from raceway.demo.zbus import TAG, Belts
 from raceway.errors import RemoteError
 
@@ -57,7 +57,7 @@ async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, s
             return await stack.enter_async_context(connect(urls[door], reconnect=False, **options))
 
         airport = Airport(enter, urls, dice, size)
-        acts: tuple[tuple[str, int, Callable[[Advance], Awaitable[None]]], ...] = (
+        acts: tuple[tuple[str, int, Callable[[OnProgress], Awaitable[None]]], ...] = (
             ("the airport opens", len(WIRES), airport.open),
             ("passengers check in, over four wires", size.check_ins, airport.check_in),
             ("bags move, from every wire to every wire", len(WIRES) ** 2 * size.bags, airport.move_bags),
@@ -81,7 +81,7 @@ class Airport:
         self._belts, self._counter = Belts(self.tally), Counter(self.tally)
         self._bag = self._shown = 0
 
-    async def open(self, advance: Advance) -> None:
+    async def open(self, advance: OnProgress) -> None:
         console = self._urls["console"]
         await self._terminal.open(self._enter)
         self._loads = await self._terminal.watch(LOADED)
@@ -95,7 +95,7 @@ class Airport:
 
     # ---- check-in ----------------------------------------------------------------------------------------------------
 
-    async def check_in(self, advance: Advance) -> None:
+    async def check_in(self, advance: OnProgress) -> None:
         """Check in passengers: each is a chain of messages over four wires that ends when the board shows the bag."""
         passengers = [
             {"flight": FLIGHTS["kiosk"], "seat": f"{number // 6 + 1}{'ABCDEF'[number % 6]}", **self._luggage()}
@@ -125,7 +125,7 @@ class Airport:
 
     # ---- publishing --------------------------------------------------------------------------------------------------
 
-    async def move_bags(self, advance: Advance) -> None:
+    async def move_bags(self, advance: OnProgress) -> None:
         """Publish on every wire, and read everything on every wire."""
         count = len(WIRES) * self._size.bags
         shown = await self._terminal.watch(MOVED)
@@ -162,7 +162,7 @@ class Airport:
         }
         return senders[wire], pattern(topic) if wire == "seneca" else topic
 
-    async def board(self, advance: Advance) -> None:
+    async def board(self, advance: OnProgress) -> None:
         """Publish announcements on all wires, validated by the schema; the display reads all of them."""
         count = len(WIRES) * self._size.boardings
         display = await self._airside.reader(BOARDING, "display")
@@ -179,7 +179,7 @@ class Airport:
 
     # ---- asking ------------------------------------------------------------------------------------------------------
 
-    async def ask(self, advance: Advance) -> None:
+    async def ask(self, advance: OnProgress) -> None:
         """Send requests from MB, zbus and Seneca to services on MB, zbus and Seneca."""
         calls = [
             partial(self._ask, wire, topic, answering, self._question(wire, topic))
@@ -199,12 +199,12 @@ class Airport:
         client, name = self._sender(wire, topic)
         await self.tally.ask(wire, answering, client.request(name, document, timeout_ms=PATIENCE_MS))
 
-    async def go_wrong(self, advance: Advance) -> None:
+    async def go_wrong(self, advance: OnProgress) -> None:
         mishaps = Mishaps(self.tally, self._terminal, self._airside, self._belts, self._counter)
         await mishaps.happen(self._urls, advance)
 
 
-async def _some_at_once(calls: Sequence[Callable[[], Awaitable[None]]], advance: Advance) -> None:
+async def _some_at_once(calls: Sequence[Callable[[], Awaitable[None]]], advance: OnProgress) -> None:
     """Await the calls, a few at a time. A RemoteError is part of the story; any other exception is raised."""
     for start in range(0, len(calls), AT_ONCE):
         some = [call() for call in calls[start : start + AT_ONCE]]
@@ -214,7 +214,7 @@ async def _some_at_once(calls: Sequence[Callable[[], Awaitable[None]]], advance:
         advance(len(some))
 
 
-async def _read(one: Callable[[], Awaitable[Any]], count: int, advance: Advance) -> list[Any]:
+async def _read(one: Callable[[], Awaitable[Any]], count: int, advance: OnProgress) -> list[Any]:
     read = []
     for _ in range(count):
         read.append(await one())

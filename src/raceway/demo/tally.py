@@ -21,9 +21,9 @@ TOO_LATE = ("TIMEOUT", "action_timeout", "504")
 # Timeout of steps that take milliseconds; when it expires, the demo has found a bug.
 PATIENCE_S, PATIENCE_MS = 60.0, 60_000
 
-Advance = Callable[[int], None]
+OnProgress = Callable[[int], None]
 # Begins an act, given its title and number of steps; yields the function that counts steps.
-Curtain = Callable[[str, int], AbstractContextManager[Advance]]
+Curtain = Callable[[str, int], AbstractContextManager[OnProgress]]
 # Connects a client to a door of the bus; it is closed at the end of the story.
 Enter = Callable[..., Awaitable[Any]]
 

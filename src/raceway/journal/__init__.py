@@ -2,13 +2,13 @@
 
 Read in this order:
   contract    what a journal promises to the bus
-  local       the journal on files; memory: the same without files
+  local       the journal on files; memory: the same without files; kafka/: the same on Apache Kafka
   write/      blocks to the active segment, sealing to Parquet, retention
   archive/    sealed segments elsewhere, and a bus restored from there
   read/       the catalogue of segments, and reading rows by position or topic
   integrity/  checksums, recovery at start, repair, verify
   query/      search, traces, flows, rows for people
-  format, files, identity, lock, state, parquet, arrow, log   what all of these share
+  format, files, identity, lock, state, parquet, arrow, machine, log   what all of these share
 """
 
 from __future__ import annotations

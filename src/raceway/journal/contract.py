@@ -26,7 +26,7 @@ from raceway.journal.state import State
 from raceway.model.envelope import Batch
 
 # Called with None after the commit, or with the error that prevented it.
-Done: TypeAlias = Callable[[RacewayError | None], None]
+OnCommit: TypeAlias = Callable[[RacewayError | None], None]
 # `loop.call_soon_threadsafe`, or a test's list of calls.
 Post: TypeAlias = Callable[[Callable[[], None]], object]
 
@@ -201,7 +201,7 @@ class Journal(SearchedRows, Protocol):
     def check_writable(self) -> None:
         """Raise what `append` would raise now: ReadOnlyError, DiskFullError, DrainingError."""
 
-    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
+    def append(self, batch: Batch, done: OnCommit | None = None, *, awaited: bool | None = None) -> int:
         """Add the rows to the open block; return the sequence of the first one.
 
         Stamps `batch.time_us`, unless the owner did so from the same clock, and gives offsets to publishes and requests
@@ -217,7 +217,7 @@ class Journal(SearchedRows, Protocol):
     def flush(self) -> None:
         """Commit the open block if the writer is idle. Call it once per loop turn; cheap if there is nothing."""
 
-    def after_commit(self, done: Done, *, patient: bool = False) -> None:
+    def after_commit(self, done: OnCommit, *, patient: bool = False) -> None:
         """Call `done(None)` when everything appended so far is committed, `done(error)` if it cannot be.
 
         Called at once if nothing is pending. `patient`: on a full disk keep waiting, because state that was set is kept

@@ -29,13 +29,13 @@ from raceway.journal.write.staging import check_restored, remove_unfinished
 from raceway.journal.write.threaded import ThreadedIntake
 from raceway.journal.write.upkeep import MOVED, Upkeep
 from raceway.journal.write.watch import Watch
-from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
+from raceway.journal.write.writer import Committed, Failed, LowSpace, Resumed, Rolled, Writer, WriterOutcome
 
 if TYPE_CHECKING:
     from raceway.journal.archive.copying import Archiver
 
 
-class LocalJournal(ThreadedIntake[Outcome], JournalReading):
+class LocalJournal(ThreadedIntake[WriterOutcome], JournalReading):
     """Rows in the files of one folder. Raises LockedError if another process holds it."""
 
     _catalogue: FolderCatalogue
@@ -54,7 +54,7 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
         self._machine, self._storage = machine or Machine(), storage
         self._archiver: Archiver | None = None
         self._damage = DamageLog(_log_damage)
-        self._outcomes: queue.SimpleQueue[Outcome] = self._machine.queue()
+        self._outcomes: queue.SimpleQueue[WriterOutcome] = self._machine.queue()
         self._files.make_folder(self._folder)
         # Locked before anything is read: recovery truncates files and must be alone with them.
         self._lock = FolderLock(self._folder, self._files)
@@ -180,7 +180,7 @@ class LocalJournal(ThreadedIntake[Outcome], JournalReading):
 
     # ---- between owner and writer -----------------------------------------------------------------------------------
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: WriterOutcome) -> None:
         """Handle one outcome on the owner thread."""
         match outcome:
             case Committed(block):

@@ -1,6 +1,7 @@
 """The link: carries intents, outcomes and messages of the door between the process of the wires and that of a broker.
 
 codec/       frames, and what is in them; pure
+sockets      the Unix sockets that it goes over
 connection   one connection, at either end: frames in, frames out once per turn
 gathered     frames that grow while nothing else is sent
 caller       the end of the wires: performs intents of its peers at the other end

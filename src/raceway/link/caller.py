@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from raceway.broker.delivery.live_peer import LivePeer
-from raceway.broker.door import Committed
+from raceway.broker.door import CommitCallback
 from raceway.broker.peers import Encoder, Peer
 from raceway.broker.queues.consumer import Copy, QueueConsumer, RowAnswer
 from raceway.broker.runs import RowSpan, Run
@@ -80,7 +80,7 @@ class _Unanswered:
         intent: Intent,
         size: int,
         done: Callable[[Any], None] | None,
-        committed: Committed | None,
+        committed: CommitCallback | None,
     ) -> None:
         self.known, self.name, self.size = known, type(intent).__name__, size
         self.done, self.committed = done, committed
@@ -109,7 +109,7 @@ class LinkCaller:
         self._by_number: dict[int, KnownPeer] = {}
         self._calls: dict[int, _Unanswered] = {}
         # Waiting for the commit of everything before, by number.
-        self._barriers: dict[int, Committed] = {}
+        self._barriers: dict[int, CommitCallback] = {}
         self._peers_made = self._calls_made = 0
         self._window = self.unanswered = 0
         self._is_pressed = self._is_looking = False
@@ -213,7 +213,7 @@ class LinkCaller:
         peer: Peer,
         intent: Intent,
         done: Callable[[Any], None] | None = None,
-        committed: Committed | None = None,
+        committed: CommitCallback | None = None,
     ) -> None:
         """Perform an intent of a connected peer at the lane, as `Door.perform` does. Its outcome comes later.
 
@@ -239,7 +239,7 @@ class LinkCaller:
         )
         connection.send(FrameType.PERFORM, told)
 
-    def after_commit(self, done: Committed) -> None:
+    def after_commit(self, done: CommitCallback) -> None:
         """Call back when everything performed so far is committed, or with the error if that failed."""
         if self._connection is None:
             done(self._away())

@@ -24,7 +24,7 @@ from raceway.errors import (
     UnreachableError,
 )
 from raceway.kafka.brokers import NO_LEAVE, UNKNOWN_TOPIC, KafkaCluster
-from raceway.mirror.records import IncomingRecord, message_of
+from raceway.mirror.records import IncomingRecord, Say, message_of
 from raceway.model.topics import is_reserved, matches
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ SESSION_MS, HEARTBEAT_MS, MAX_POLL_MS = 6_000, 2_000, 600_000
 # Answers of the bus that may be others later; after the next ones no record would be taken.
 PASSING = frozenset({"unavailable", "read_only", "disk_full", "low_space", "busy", "draining", "too_slow"})
 FORBIDDING = frozenset({"forbidden", "unauthenticated", "too_many_failures"})
-
-Told = Callable[[str], None]
 
 
 class IncomingPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,7 @@ class IncomingPlan(msgspec.Struct, frozen=True, kw_only=True):
 class IncomingMirror:
     """See the module. `told` gets a sentence when something happens that an operator should know."""
 
-    def __init__(self, client: HttpClient, cluster: KafkaCluster, plan: IncomingPlan, told: Told) -> None:
+    def __init__(self, client: HttpClient, cluster: KafkaCluster, plan: IncomingPlan, told: Say) -> None:
         self._client, self._cluster, self._plan, self._told = client, cluster, plan, told
         self.stopping = asyncio.Event()
         self.messages = self.refused = 0

@@ -22,7 +22,7 @@ from raceway.errors import MirrorError, MissingRowsError, RacewayError, TrimmedE
 from raceway.journal.read.reader import Reader
 from raceway.kafka.brokers import FENCED, MAX_RECORD_BYTES, TOO_LARGE, KafkaCluster
 from raceway.mirror.positions import COMPACTED, TOPIC, TRANSACTION_S, MirrorId, encode_position, maybe_position
-from raceway.mirror.records import CLUSTER, COLUMNS, OutgoingRecord, kafka_topic, record_of
+from raceway.mirror.records import CLUSTER, COLUMNS, OutgoingRecord, Say, kafka_topic, record_of
 from raceway.model.topics import matches
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ KNOWN_TOPICS = 100_000
 # Wait between two looks for the leaders of a new topic.
 LEADERS_S = 0.1
 
-Told = Callable[[str], None]
 # A record that was not written, and why.
-Refused: TypeAlias = "tuple[KafkaError, Message]"
+KafkaRefusal: TypeAlias = "tuple[KafkaError, Message]"
 
 
 class OutgoingPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +66,13 @@ class OutgoingPlan(msgspec.Struct, frozen=True, kw_only=True):
 class OutgoingMirror:
     """See the module. `told` gets a sentence when something happens that an operator should know."""
 
-    def __init__(self, reader: Reader, cluster: KafkaCluster, mirror: MirrorId, plan: OutgoingPlan, told: Told) -> None:
+    def __init__(self, reader: Reader, cluster: KafkaCluster, mirror: MirrorId, plan: OutgoingPlan, told: Say) -> None:
         self._reader, self._cluster, self._mirror, self._plan, self._told = reader, cluster, mirror, plan, told
         self.stopping = threading.Event()
         self.messages = self.position = 0
         self._kept, self._kept_at = -1, time.monotonic()
         self._topics: set[str] = set()
-        self._refused: Refused | None = None
+        self._refused: KafkaRefusal | None = None
         self._target = lru_cache(KNOWN_TOPICS)(self._find_target)
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -245,7 +244,7 @@ class OutgoingMirror:
         self.messages += len(records)
         self._kept, self._kept_at = self.position, time.monotonic()
 
-    def _failure(self, error: KafkaError, refused: Refused | None, aborting: KafkaError | None) -> RacewayError:
+    def _failure(self, error: KafkaError, refused: KafkaRefusal | None, aborting: KafkaError | None) -> RacewayError:
         """Return the error for a transaction that failed: the reason, of those that the client gives."""
         if error.name() == "_FATAL" and aborting is not None:
             error = aborting

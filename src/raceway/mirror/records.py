@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from raceway.net.codec.message_documents import payload_fields
@@ -37,7 +37,9 @@ MAX_TOPIC_LENGTH = 249
 _NOT_IN_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 
 # As Kafka's client has them.
-Headers = list[tuple[str, str | bytes | None]]
+KafkaHeaders = list[tuple[str, str | bytes | None]]
+# What a mirror says of its progress and its troubles.
+Say = Callable[[str], None]
 
 
 class OutgoingRecord(NamedTuple):
@@ -46,7 +48,7 @@ class OutgoingRecord(NamedTuple):
     topic: str
     key: str | None
     value: bytes
-    headers: Headers
+    headers: KafkaHeaders
     timestamp_ms: int
 
 
@@ -58,7 +60,7 @@ class IncomingRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: KafkaHeaders
     timestamp_ms: int
 
     @property
@@ -74,7 +76,7 @@ def kafka_topic(name: str, prefix: str = "") -> str:
 
 def record_of(row: Mapping[str, Any], topic: str) -> OutgoingRecord:
     """Return a row as a record of this Kafka topic."""
-    own: Headers = [(name, str(row[column])) for name, column in HEADERS.items() if row[column] is not None]
+    own: KafkaHeaders = [(name, str(row[column])) for name, column in HEADERS.items() if row[column] is not None]
     attributes = row["attributes"] or {}
     others = [(name, value) for name, value in attributes.items() if not name.startswith(OURS)]
     return OutgoingRecord(topic, row["routing_key"], row["payload"] or b"", own + others, row["time_us"] // 1000)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-State = Literal["starting", "running", "idle", "stopped", "failed"]
+PipelineState = Literal["starting", "running", "idle", "stopped", "failed"]
 
 
 class LastBatch(msgspec.Struct, kw_only=True):
@@ -31,7 +31,7 @@ class PipelineProgress(msgspec.Struct, kw_only=True):
     last one at that time; `lost_rows` were removed by retention before they were read."""
 
     pid: int
-    state: State
+    state: PipelineState
     format: str = "delta"
     started_us: int = 0
     updated_us: int = 0

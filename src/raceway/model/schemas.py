@@ -8,7 +8,9 @@ import msgspec
 
 SchemaType = Literal["bytes", "string", "number", "avro", "json_schema", "protobuf"]
 # Transitive modes compare with every version, the others with the latest.
-Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
+CompatibilityMode = Literal[
+    "none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"
+]
 SubjectAccess = Literal["READWRITE", "READONLY"]
 Policy = Literal["none", "warn", "enforce"]
 
@@ -56,7 +58,7 @@ class SubjectRow(_SchemaRecord, frozen=True):
 
     subject: str
     schema_id: int
-    mode: Mode
+    mode: CompatibilityMode
     schema_type: SchemaType
     latest_version: int
     tags: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from raceway.errors import ConfigError
 log = structlog.get_logger("raceway.listen")
 
 # Inode, size and modification time: renewal tools either replace the file or write into it, so all three are compared.
-Version = tuple[int, int, int]
+FileVersion = tuple[int, int, int]
 
 
 class Certificates:
@@ -57,7 +57,7 @@ class Certificates:
             self.renewed += 1
             log.info("certificate renewed", file=self._listen.tls_certificate)
 
-    def _look(self) -> list[Version | None]:
+    def _look(self) -> list[FileVersion | None]:
         listen = self._listen
         return [_maybe_version(path) for path in (listen.tls_certificate, listen.tls_key, listen.tls_client_ca) if path]
 
@@ -94,7 +94,7 @@ def _load(context: ssl.SSLContext, listen: config.Listen) -> None:
             raise ConfigError("listen.tls_client_ca", f"contains no usable CA certificates: {error.reason}") from error
 
 
-def _maybe_version(path: str) -> Version | None:
+def _maybe_version(path: str) -> FileVersion | None:
     try:
         found = os.stat(path)
     except OSError:

@@ -21,7 +21,7 @@ import structlog
 from raceway import config
 from raceway.errors import BusyError
 from raceway.model.buckets import Buckets
-from raceway.net.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Said, StreamOpened
+from raceway.net.codec.grpc import Arrivals, ArrivedCall, Finished, Gone, GrpcConnection, GrpcLimits, Said, StreamOpened
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2 import Http2Limits
 from raceway.net.connection import HIGH_WATER, Connection, Gate
@@ -32,7 +32,8 @@ from raceway.net.timers import TICK_MS, TimerWheel
 log = structlog.get_logger("raceway.listen")
 
 __all__ = [
-    "Call", "CallHead", "GrpcGate", "GrpcSession", "GrpcTcp", "Methods", "RequestStream", "ServerStream", "Status",
+    "ArrivedCall", "CallHead", "GrpcGate", "GrpcSession", "GrpcTcp", "Methods", "RequestStream", "ServerStream",
+    "Status",
 ]  # fmt: skip
 
 # Opaque data of our PING frames, 8 octets (RFC 9113, 6.7).
@@ -43,8 +44,8 @@ WAITING_LIMIT = 2
 LONG_PAUSE_S = 1.0
 
 # The first argument of handlers is the session of the wire, a subclass of `GrpcSession`.
-Handler = Callable[[Any, list[Call]], None]
-Verdict = tuple[Status, str]
+MethodHandler = Callable[[Any, list[ArrivedCall]], None]
+CallVerdict = tuple[Status, str]
 
 
 class RequestStream(Protocol):
@@ -65,13 +66,13 @@ class Methods:
     """Handlers by path. Must be complete before the port opens."""
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, MethodHandler] = {}
         self.stream_handlers: dict[str, StreamHandler] = {}
         self.kinds: dict[bytes, bool] = {}
         # Called when the shutdown starts.
         self.drains: list[Callable[[], None]] = []
 
-    def unary(self, path: str, handler: Handler) -> None:
+    def unary(self, path: str, handler: MethodHandler) -> None:
         """Register a method with one request; with many answers, the handler opens a stream per call."""
         self.handlers[path] = handler
         self.kinds[path.encode()] = False
@@ -89,7 +90,7 @@ class GrpcGate(Gate["GrpcSession"]):
         super().__init__(runtime, listen, listen.grpc.max_connections)
         self.settings = settings = listen.grpc
         self.methods = methods
-        self.authorize: Callable[[Any, CallHead], Verdict | None] | None = None
+        self.authorize: Callable[[Any, CallHead], CallVerdict | None] | None = None
         # Per network, not per connection: see `may_reset`.
         self._resets = Buckets(self.time)
         self.limits = GrpcLimits(
@@ -293,10 +294,10 @@ class GrpcSession(Connection):
             log.warning("http2 connection error", peer=self.id, address=self.address, reason=fault.reason)
             self.close(fault.reason)
 
-    def _dispatch(self, calls: list[Call]) -> None:
+    def _dispatch(self, calls: list[ArrivedCall]) -> None:
         """Pass calls to their handlers: all of one method together, methods in the order of their first calls."""
-        groups: dict[str, list[Call]] = {}
-        group, last = list[Call](), None
+        groups: dict[str, list[ArrivedCall]] = {}
+        group, last = list[ArrivedCall](), None
         for call in calls:
             head = call[2]
             # The codec shares one head between calls with identical header blocks: authorize it once.
@@ -313,7 +314,7 @@ class GrpcSession(Connection):
         for path, group in groups.items():
             self._handle(path, group)
 
-    def _verdict(self, head: CallHead) -> Verdict | None:
+    def _verdict(self, head: CallHead) -> CallVerdict | None:
         authorize = self.gate.authorize
         if authorize is None:
             return None
@@ -323,7 +324,7 @@ class GrpcSession(Connection):
             log.exception("authorization callback failed", peer=self.id)
             return Status.INTERNAL, "internal error"
 
-    def _handle(self, path: str, calls: list[Call]) -> None:
+    def _handle(self, path: str, calls: list[ArrivedCall]) -> None:
         try:
             self.gate.methods.handlers[path](self, calls)
         except Exception:

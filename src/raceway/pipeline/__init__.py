@@ -1,5 +1,17 @@
-"""Tables from the journal and from captured traffic. Runs in its own process and meets the bus only on disk; the
-console port starts `sandbox` for each query.
+"""Tables from the journal and from captured traffic. Runs in its own process and meets the bus only on disk.
+
+Read in this order:
+  tables, registry, words        what a table is; all of them; what their columns mean
+  scan, source, options          a journal as Arrow batches, and as Spark's data source `raceway`
+  jobs, taking, refreshing       a run: rows into `bronze.messages`, then all other tables
+  transforms/                    one file per table
+  lake, written, snapshot, storage, opening, folders   tables as Delta logs, their files, and where they lie
+  typed, payload_columns, schema_book   tables of single topics, and the schemas of their payloads
+  keeping, forgetting, migrating        merging and removing files; deletion of messages; older formats
+  verify, recounting             the tables compared with the journal
+  imports/                       captured traffic
+  query, sandbox                 SQL with DuckDB; in a process of its own, for each query of the console port
+  progress, lineage, failures, spark    progress, OpenLineage, failures in one line, the Spark session
 
     import raceway.pipeline
     raceway.pipeline.register(spark)

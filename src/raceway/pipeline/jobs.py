@@ -24,7 +24,7 @@ from raceway.journal.archive.store import Store
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
-from raceway.model.progress import Counted, LastBatch, PipelineProgress, State
+from raceway.model.progress import Counted, LastBatch, PipelineProgress, PipelineState
 from raceway.pipeline import keeping, migrating, progress, registry
 from raceway.pipeline.failures import explained_failures
 from raceway.pipeline.lake import Lake
@@ -207,7 +207,7 @@ class Job:
 
     # ---- what others see --------------------------------------------------------------------------------------------
 
-    def _tell(self, state: State) -> None:
+    def _tell(self, state: PipelineState) -> None:
         told = self.progress
         told.state = state
         told.committed, told.first_position = self._reader.committed(), self._reader.first_position()

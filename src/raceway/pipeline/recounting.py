@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from raceway.journal.read.rows import is_deleted
 from raceway.model.envelope import OWN_NAME, REFUSALS
 from raceway.pipeline.lake import Lake
-from raceway.pipeline.scan import Gap
+from raceway.pipeline.scan import MissingRange
 from raceway.pipeline.tables import HOUR_US, MESSAGES, MINUTE_US, REJECTED_MESSAGES, Table
 from raceway.pipeline.transforms.beginnings import GAP_US
 from raceway.pipeline.transforms.messages import DEDUP_ATTRIBUTE, DEDUP_WINDOW_US
@@ -114,7 +114,7 @@ class Recount:
     `folder` is for its file, which is deleted in the end.
     """
 
-    def __init__(self, lake: Lake, folder: Path, lost: Sequence[Gap] = ()) -> None:
+    def __init__(self, lake: Lake, folder: Path, lost: Sequence[MissingRange] = ()) -> None:
         import duckdb
 
         self._lake, self._lost, self._file = lake, lost, folder / "recount.duckdb"

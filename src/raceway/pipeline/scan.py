@@ -29,7 +29,7 @@ from raceway.wires.captures.columns import as_bronze, journal_columns
 BATCH_ROWS = 16_384
 BATCH_BYTES = 8 * MIB
 
-Gap = tuple[int, int]
+MissingRange = tuple[int, int]
 """First and last position that did not come."""
 
 
@@ -99,7 +99,11 @@ class Selection:
 
 
 def read_span(
-    reader: AnyReader, span: PositionSpan, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
+    reader: AnyReader,
+    span: PositionSpan,
+    columns: Sequence[str],
+    selection: Selection,
+    gaps: list[MissingRange] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the selected rows of a range, with these columns of bronze, in batches of a suitable size.
 
@@ -107,14 +111,14 @@ def read_span(
     removed the beginning of the range.
     """
     needed = list(dict.fromkeys([*journal_columns(columns), "sequence", *selection.columns]))
-    found: list[Gap] = [] if gaps is None else gaps
+    found: list[MissingRange] = [] if gaps is None else gaps
     rows = _whole(reader.read(span.start, span.stop, needed), span, found)
     yield from gathered((as_bronze(selection.of(batch), columns) for batch in rows), BATCH_ROWS, BATCH_BYTES)
     if gaps is None and found:
         raise missing(reader, found)
 
 
-def missing(reader: AnyReader, gaps: Sequence[Gap]) -> MissingRowsError:
+def missing(reader: AnyReader, gaps: Sequence[MissingRange]) -> MissingRowsError:
     """The error for missing positions, with the reason that the journal knows."""
     first, last = gaps[0][0], gaps[-1][1]
     known = [_reason(d) for d in reader.damage if d.last >= first and d.first <= last and d.reason]
@@ -129,7 +133,7 @@ def _reason(damage: Damage) -> str:
     return f"the file that followed {damage.file} is missing, or {damage.file} was truncated"
 
 
-def _whole(batches: Iterable[pa.RecordBatch], span: PositionSpan, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+def _whole(batches: Iterable[pa.RecordBatch], span: PositionSpan, gaps: list[MissingRange]) -> Iterator[pa.RecordBatch]:
     """Pass the batches on, recording positions of the range that none of them contains."""
     expected = span.start
     for batch in batches:
@@ -147,7 +151,7 @@ def _whole(batches: Iterable[pa.RecordBatch], span: PositionSpan, gaps: list[Gap
         gaps.append((expected, span.stop - 1))
 
 
-def _holes(sequences: pa.Array) -> list[Gap]:
+def _holes(sequences: pa.Array) -> list[MissingRange]:
     steps = pc.subtract(sequences[1:], sequences[:-1])
     at = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
     return [(sequences[n].as_py() + 1, sequences[n + 1].as_py() - 1) for n in at]

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
 from raceway.journal.archive.reader import AnyReader, open_reader
 from raceway.pipeline.options import SourceOptions, parse
-from raceway.pipeline.scan import Gap, PositionSpan, Selection, first_at, missing, read_span, within_bytes
+from raceway.pipeline.scan import MissingRange, PositionSpan, Selection, first_at, missing, read_span, within_bytes
 from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
 # Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
@@ -230,7 +230,7 @@ def _pieces(span: PositionSpan, options: SourceOptions) -> list[PositionSpan]:
 
 def _read(partition: Range, options: SourceOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
     reader = open_reader(options.path)
-    gaps: list[Gap] = [] if partition.lost_from is None else [(partition.lost_from, partition.span.start - 1)]
+    gaps: list[MissingRange] = [] if partition.lost_from is None else [(partition.lost_from, partition.span.start - 1)]
     try:
         yield from read_span(reader, partition.span, columns, partition.selection, gaps)
         _check_whole(reader, gaps, options)
@@ -244,6 +244,6 @@ def _read(partition: Range, options: SourceOptions, columns: list[str]) -> Itera
         reader.close()
 
 
-def _check_whole(reader: AnyReader, gaps: list[Gap], options: SourceOptions) -> None:
+def _check_whole(reader: AnyReader, gaps: list[MissingRange], options: SourceOptions) -> None:
     if gaps and options.fail_on_data_loss:
         raise _explained(missing(reader, gaps))

@@ -20,7 +20,7 @@ from raceway.pipeline.imports.pieces import in_workers
 from raceway.pipeline.lake import LANE, Lake
 from raceway.pipeline.progress import now_us
 from raceway.pipeline.registry import LOSSES
-from raceway.pipeline.scan import Gap, PositionSpan, Selection, missing, read_span
+from raceway.pipeline.scan import MissingRange, PositionSpan, Selection, missing, read_span
 from raceway.pipeline.storage import Storage
 from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.written import Written, write_rows
@@ -58,7 +58,7 @@ def take(lake: Lake, span: PositionSpan, tasks: int, *, accept_loss: bool) -> li
     return files
 
 
-def _note_losses(lake: Lake, lost: list[Gap], end: int) -> None:
+def _note_losses(lake: Lake, lost: list[MissingRange], end: int) -> None:
     """Record lost positions, before the commit that goes on behind them."""
     rows = [{"first": first, "last": last, "time_us": now_us()} for first, last in lost]
     lake.commit(LOSSES.name, lake.write_few(LOSSES, rows), progress={LANE: end})
@@ -67,7 +67,7 @@ def _note_losses(lake: Lake, lost: list[Gap], end: int) -> None:
 def _take_numbered(
     journal: str, storage: Storage, pieces: list[PositionSpan], accept_loss: bool, number: int
 ) -> dict[str, object]:
-    gaps: list[Gap] = []
+    gaps: list[MissingRange] = []
     reader = open_reader(journal, storage.settings)
     try:
         files = _take(reader, storage, pieces[number], gaps)
@@ -86,7 +86,7 @@ def _take_numbered(
     return TakenRange(number, json.dumps(files), json.dumps(gaps))._asdict()
 
 
-def _take(reader: AnyReader, storage: Storage, span: PositionSpan, gaps: list[Gap]) -> list[Written]:
+def _take(reader: AnyReader, storage: Storage, span: PositionSpan, gaps: list[MissingRange]) -> list[Written]:
     rows = read_span(reader, span, BRONZE.names, Selection(), gaps) if span else ()
     return list(write_rows(storage, MESSAGES, "time_us", BRONZE, map(_not_deleted, rows)))
 

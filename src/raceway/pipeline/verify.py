@@ -22,7 +22,7 @@ from raceway.pipeline.lake import Lake
 from raceway.pipeline.query import Tables
 from raceway.pipeline.recounting import Recount
 from raceway.pipeline.refreshing import is_behind
-from raceway.pipeline.scan import Gap, PositionSpan
+from raceway.pipeline.scan import MissingRange, PositionSpan
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Inputs
 from raceway.wires.captures.columns import JOURNAL, columns_of
 
@@ -125,7 +125,9 @@ def _first_position(lake: Lake) -> int:
     return min((file["min.sequence"] for file in files if file["min.source"] == JOURNAL), default=0)
 
 
-def _compare_window(found: Journaled, lake: Lake, reader: AnyReader, span: PositionSpan, lost: Sequence[Gap]) -> None:
+def _compare_window(
+    found: Journaled, lake: Lake, reader: AnyReader, span: PositionSpan, lost: Sequence[MissingRange]
+) -> None:
     bronze = _bronze_positions(lake, span)
     once, times = np.unique(bronze, return_counts=True)
     _count(found, "doubled", once[times > 1])

@@ -81,7 +81,7 @@ def _maybe_wrong(check: Callable[[Node, bytes], None], node: Node, payload: byte
 
 def _check_binary(node: Node, payload: bytes) -> None:
     """Check one datum in binary encoding."""
-    end = Steps(payload).step(node, 0, 0)
+    end = DatumWalk(payload).step(node, 0, 0)
     if end != len(payload):
         raise WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
 
@@ -113,7 +113,7 @@ def _values(node: Node, data: bytes, count: int) -> Iterator[Any]:
         yield value
 
 
-class Steps:
+class DatumWalk:
     """Skip the datums in `data`. Each method returns the position after a value, or raises WrongError.
 
     `spare`: what is left of the steps in addition to one per byte, if the data is a part of the payload.
@@ -243,7 +243,7 @@ class Steps:
         return count, at
 
 
-class Values(Steps):
+class Values(DatumWalk):
     """Decoder of datums. Each method returns the value and the position after it, or raises WrongError."""
 
     def read(self, node: Node, at: int, depth: int) -> tuple[Any, int]:
@@ -323,7 +323,7 @@ def container_blocks(node: Node, payload: bytes, spare: int = SPARE_STEPS) -> It
     codec = metadata.get("avro.codec", "null")
     if codec not in ("null", "deflate"):
         raise WrongError("container", f"unsupported codec {codec!r}: use null or deflate")
-    steps, sync, at = Steps(payload, spare), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
+    steps, sync, at = DatumWalk(payload, spare), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
     room, spare = UNFOLDED_BYTES, steps.spare
     while at < len(payload):
         count, at = steps.number(at)
@@ -342,7 +342,7 @@ def _check_block(node: Node, data: bytes, count: int, spare: int) -> int:
     """Check the datums of a block; return what is left of the spare steps."""
     if not 0 <= count <= max(len(data), 1):
         raise WrongError("container", f"{count} datums do not fit in {len(data)} bytes")
-    steps, at = Steps(data, spare), 0
+    steps, at = DatumWalk(data, spare), 0
     for _ in range(count):
         at = steps.step(node, at, 0)
     if at != len(data):

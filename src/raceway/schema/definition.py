@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple, get_args
 
 from raceway.errors import SchemaInvalidError
-from raceway.model.schemas import Mode, Policy, SchemaType
+from raceway.model.schemas import CompatibilityMode, Policy, SchemaType
 
 # Deeper than any schema written by hand or generated, shallow enough for Python's recursion limit.
 MAX_NESTING = 100
@@ -96,9 +96,9 @@ def schema_type_of(text: str) -> SchemaType:
     return found
 
 
-def mode_of(text: str) -> Mode:
+def mode_of(text: str) -> CompatibilityMode:
     """Parse a compatibility mode. Raises SchemaInvalidError."""
-    return _one_of(text, get_args(Mode), "compatibility mode")  # type: ignore[return-value]  # one of them
+    return _one_of(text, get_args(CompatibilityMode), "compatibility mode")  # type: ignore[return-value]  # one of them
 
 
 def policy_of(text: str) -> Policy:

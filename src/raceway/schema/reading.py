@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceway.errors import SchemaInvalidError
-from raceway.model.schemas import Mode, SchemaType
+from raceway.model.schemas import CompatibilityMode, SchemaType
 from raceway.schema.definition import Definition, Resolved
 from raceway.schema.plain import Number, Plain, String
 
@@ -30,7 +30,7 @@ def read_definition(schema_type: SchemaType, definition: bytes, references: Reso
     return {"bytes": Plain, "string": String, "number": Number}[schema_type]()
 
 
-def incompatibilities(new: Definition, old: Definition, mode: Mode) -> list[str]:
+def incompatibilities(new: Definition, old: Definition, mode: CompatibilityMode) -> list[str]:
     """List why `new` may not follow `old`; empty if it may."""
     if mode == "none" or (new.fingerprint, new.references) == (old.fingerprint, old.references):
         return []

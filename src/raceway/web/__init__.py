@@ -7,12 +7,14 @@ Read in this order:
   connection, guard, doorman     limits of a connection, cross-site requests, permissions
   peer           the peer of a request: how a handler asks the bus (`broker/door.py`)
   asking         queries that take a while, run outside the event loop
+  administration what operators change: topics, subscriptions, queues, connections
   publishing     messages over HTTP: publish, request
   reading, event_streams         messages of a topic by offset, or live
   live, history, moments         figures of now, and of the last hours
   topics, messages, rejected, subscriptions, policies, queues, schemas, graph, pipeline, sql, health, session
                  the API of the console, of `raceway` commands and of scripts
   registry, registry_form        the schema registry in Confluent's form
+  doors          addresses of all ports of the bus
   openapi, asyncapi, metrics     documents about the port and the topics; Prometheus
   packing        compressed answers
   audit          entries about changes

@@ -40,9 +40,9 @@ READ_ROWS = 200
 RETRY_MS = 1000
 # How often a growing stream looks for new topics, and tells that it has caught up.
 LOOK_S, TOLD_US = 0.25, 1_000_000
-Form = Literal["rows", "cloudevents"]
+StreamForm = Literal["rows", "cloudevents"]
 Finder: TypeAlias = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
-Clock: TypeAlias = Callable[[], int]
+WallClock: TypeAlias = Callable[[], int]
 # Columns about the journal, of no use to readers by offset.
 HIDDEN = ("partition", "sequence")
 
@@ -53,7 +53,7 @@ def place_of(offsets: Sequence[int]) -> str:
     return ",".join(map(str, offsets))
 
 
-def shown(row: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def shown(row: Mapping[str, Any], form: StreamForm) -> dict[str, Any]:
     """Return a row in the wanted format."""
     if form == "cloudevents":
         return event_of(row)
@@ -72,7 +72,7 @@ class EventStream:
     """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic.
     `lagging`: topics that may have rows behind their edge; those of all others are offered as they are committed."""
 
-    def __init__(self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int) -> None:
+    def __init__(self, topics: Sequence[str], begin: Sequence[int], form: StreamForm, limit: int) -> None:
         self.form = form
         self.edges = dict(zip(topics, begin, strict=True))
         self.lagging = dict.fromkeys(topics)
@@ -82,7 +82,7 @@ class EventStream:
         self._waiting: deque[tuple[str, ShownCommit]] = deque()
         self._waiting_bytes, self._limit = 0, limit
 
-    def offer(self, topic: str, first: int, show: Callable[[Form], ShownCommit]) -> None:
+    def offer(self, topic: str, first: int, show: Callable[[StreamForm], ShownCommit]) -> None:
         """Take committed rows from `first` on, if they are the next ones and there is room."""
         edge = self.edges[topic]
         if first < edge:  # earlier rows could not be stored: their offsets are assigned again
@@ -132,7 +132,13 @@ class GrowingStream(EventStream):
     """
 
     def __init__(
-        self, topics: Sequence[str], begin: Sequence[int], form: Form, limit: int, find: Finder, clock_us: Clock
+        self,
+        topics: Sequence[str],
+        begin: Sequence[int],
+        form: StreamForm,
+        limit: int,
+        find: Finder,
+        clock_us: WallClock,
     ) -> None:
         super().__init__(topics, begin, form, limit)
         self.find, self._clock_us = find, clock_us
@@ -181,9 +187,9 @@ class Tail:
         first = batch.item("offset", rows[0])
         end = self.end = first + len(rows)
         self.commits += 1
-        made: dict[Form, ShownCommit] = {}
+        made: dict[StreamForm, ShownCommit] = {}
 
-        def show(form: Form) -> ShownCommit:
+        def show(form: StreamForm) -> ShownCommit:
             if form not in made:
                 publishes = [_columns(batch, row) for row in rows if batch.item("kind", row) == PUBLISH]
                 made[form] = _encoded(publishes, form, end)
@@ -193,7 +199,7 @@ class Tail:
             stream.offer(self.topic, first, show)
 
 
-def _encoded(publishes: Iterable[Mapping[str, Any]], form: Form, stop: int) -> ShownCommit:
+def _encoded(publishes: Iterable[Mapping[str, Any]], form: StreamForm, stop: int) -> ShownCommit:
     lines = [(row["offset"], encode_line(shown(row, form))) for row in publishes]
     return ShownCommit(lines, stop, sum(len(line) for _, line in lines))
 
@@ -224,7 +230,9 @@ class EventStreams:
         self._tails = self._peer.tails
         self._open: set[EventStream] = set()
 
-    def open(self, topics: Sequence[str], begin: Sequence[int], form: Form, find: Finder | None = None) -> EventStream:
+    def open(
+        self, topics: Sequence[str], begin: Sequence[int], form: StreamForm, find: Finder | None = None
+    ) -> EventStream:
         """Open a stream; with `find` it grows by what that returns. Raises BusyError."""
         if len(self._open) >= self.settings.max_streams:
             raise BusyError(f"{len(self._open)} event streams are open (listen.http.max_streams)")
@@ -331,7 +339,7 @@ class EventStreams:
         return stream.events(topic, found.rows, found.stop)
 
 
-def _read(rows: list[dict[str, Any]], offset: int, form: Form) -> ShownCommit:
+def _read(rows: list[dict[str, Any]], offset: int, form: StreamForm) -> ShownCommit:
     """Encode the publishes among rows from an offset on, up to the first gap."""
     rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
     publishes = (row for row in rows if row["kind"] == PUBLISH.decode())

@@ -25,7 +25,7 @@ from raceway.model.subscriptions import parse_start
 from raceway.model.topics import has_wildcard, matches
 from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import principal_of
-from raceway.web.event_streams import LOOK_S, EventResponse, Form, encode_line, place_of, shown
+from raceway.web.event_streams import LOOK_S, EventResponse, StreamForm, encode_line, place_of, shown
 from raceway.web.inputs import CLAMPED
 from raceway.web.peer import ask
 from raceway.web.routing import CONSUME, EVENTS, Answered, Site, SiteRoutes, get
@@ -186,7 +186,7 @@ def _check_start(text: str) -> None:
         raise MalformedError("an offset is possible for a single topic only: begin at `first`, `end` or a time")
 
 
-def _form(request: Request, query: ReadQuery | FollowQuery) -> Form:
+def _form(request: Request, query: ReadQuery | FollowQuery) -> StreamForm:
     if query.form not in (None, "", "rows", "cloudevents"):
         raise MalformedError("`as` must be rows or cloudevents")
     if query.form == "cloudevents" or (not query.form and BATCH in request.headers.get("accept", "")):

@@ -21,7 +21,7 @@ from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import OpenBlock, size_of
 from raceway.journal.write.mark import Mark, maybe_read_mark
 from raceway.journal.write.watch import Watch
-from raceway.journal.write.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
+from raceway.journal.write.writer import Committed, Failed, Resumed, Rolled, Writer, WriterOutcome
 from raceway.model.envelope import PUBLISH, Batch
 from tests.rigs.journal import START_US, column
 from tests.rigs.journal_faults import FaultyFiles
@@ -33,7 +33,7 @@ class Thread:
     """A running writer and what it said."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.files, self.said = folder, FaultyFiles(), queue.SimpleQueue[Outcome]()
+        self.folder, self.files, self.said = folder, FaultyFiles(), queue.SimpleQueue[WriterOutcome]()
         self.now_us = START_US
         log = DamageLog()
         settings = config.JournalSettings(folder=str(folder), segment_bytes=2000, segment_age_s=60, retry_s=0.01)
@@ -53,7 +53,7 @@ class Thread:
         block.add(batch, size_of(batch), [("t", first, 1)])
         return block
 
-    def hear(self) -> Outcome:
+    def hear(self) -> WriterOutcome:
         return self.said.get(timeout=10)
 
     def sequences(self) -> list[int]:

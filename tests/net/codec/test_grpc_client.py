@@ -15,8 +15,8 @@ from raceway.net.codec.grpc_client import (
     MESSAGE_LIMIT,
     STREAM_WINDOW,
     CallEnded,
-    Event,
     GrpcClientConnection,
+    GrpcEvent,
     GrpcMessage,
     PingAcknowledged,
 )
@@ -35,7 +35,7 @@ class Pipe:
         self.to_server, self.to_client = bytearray(), bytearray()
         self.client = GrpcClientConnection(b"localhost:1", secure=False, metadata=[(b"authorization", b"Bearer x")])
         self.server = GrpcConnection(GrpcLimits(message_bytes=MESSAGE_LIMIT), {ECHO: False})
-        self.events: list[Event] = []
+        self.events: list[GrpcEvent] = []
         self.heads: list[str | None] = []
         self._cut = cut
         self.client.start(self.to_server.extend)
@@ -102,7 +102,7 @@ class Bare:
         self.client = GrpcClientConnection(b"h", secure=True)
         self.client.start(self.sent.extend)
 
-    def hears(self, *frames: bytes) -> list[Event]:
+    def hears(self, *frames: bytes) -> list[GrpcEvent]:
         return self.client.receive_data(b"".join(frames))
 
 

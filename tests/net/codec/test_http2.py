@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.net.codec import http2_frames as h2
-from raceway.net.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Event, Http2Connection, Http2Limits
+from raceway.net.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Http2Connection, Http2Event, Http2Limits
 from raceway.net.codec.http2_frames import PREFACE, frame
 from raceway.net.codec.http2_heads import RequestHead
 from tests.rigs.http2 import CALL, GREETING, Frame, Http2Rig, block, call, data, headers, with_fields
@@ -22,7 +22,7 @@ SMALL = Http2Limits(max_streams=3, flood_burst=50)
 HEAD = block(*CALL)
 
 
-def plain(events: list[Event]) -> list[tuple[int, bytes | None, bool]]:
+def plain(events: list[Http2Event]) -> list[tuple[int, bytes | None, bool]]:
     return [(stream, body, ended) for stream, _, body, ended in events]
 
 

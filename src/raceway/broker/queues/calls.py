@@ -28,7 +28,7 @@ from raceway.errors import (
     TooManyFailuresError,
     UnknownQueueError,
 )
-from raceway.journal.contract import Done as CommitDone
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import Batch
 from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePeek, RemoveQueue
 from raceway.model.intents.batches import Publish, Request, Taken
@@ -50,7 +50,7 @@ class QueueCalls:
         self._access = QueueAccess(bus.security, queues)
         queues.linked = exchanges.note_delivery
 
-    def batches(self) -> dict[type, Callable[[Peer, Any, CommitDone | None], Taken]]:
+    def batches(self) -> dict[type, Callable[[Peer, Any, OnCommit | None], Taken]]:
         return {Enqueue: self.enqueue, EnqueueRequests: self.request}
 
     def calls(self) -> dict[type, IntentHandler]:
@@ -72,7 +72,7 @@ class QueueCalls:
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
-    def enqueue(self, peer: Peer, intent: Enqueue, done: CommitDone | None) -> Taken:
+    def enqueue(self, peer: Peer, intent: Enqueue, done: OnCommit | None) -> Taken:
         if self._bus.security.enabled and type(intent.tokens) is list:
             return self._by_token(peer, intent, intent.tokens, self.enqueue, done)
         batch, tokens, reply_queues = intent.batch, intent.tokens, self._reply_queues
@@ -106,24 +106,24 @@ class QueueCalls:
             refused += _placed(produced, partial(self._publish, peer, batch.keep(produced), None))
         return self._taken(batch, refused, done)
 
-    def _publish(self, peer: Peer, batch: Batch, done: CommitDone | None) -> Taken:
+    def _publish(self, peer: Peer, batch: Batch, done: OnCommit | None) -> Taken:
         """Publish rows. A topic without subscribers is no error: the row is stored."""
         taken = self._publishing.publish(peer, Publish(batch), done)
         if not taken.refused:
             return taken
         return Taken(tuple(row for row in taken.refused if not isinstance(row[2], NoRouteError)))
 
-    def _answer(self, peer: Peer, intent: Enqueue, done: CommitDone | None) -> Taken:
+    def _answer(self, peer: Peer, intent: Enqueue, done: OnCommit | None) -> Taken:
         intent.batch.error = intent.errors
         return self._exchanges.answer_named(peer, intent.batch, done)
 
-    def _taken(self, batch: Batch, refused: Refused, done: CommitDone | None) -> Taken:
+    def _taken(self, batch: Batch, refused: Refused, done: OnCommit | None) -> Taken:
         """Return the outcome of a batch that was performed in parts. `done` is called after the last commit."""
         if done is not None and sum(stop - start for start, stop, _ in refused) < batch.count:
             self._bus.after_commit(done)
         return Taken(tuple(refused))
 
-    def request(self, peer: Peer, intent: EnqueueRequests, done: CommitDone | None) -> Taken:
+    def request(self, peer: Peer, intent: EnqueueRequests, done: OnCommit | None) -> Taken:
         if self._bus.security.enabled and type(intent.tokens) is list:
             return self._by_token(peer, intent, intent.tokens, self.request, done)
         batch, tokens = intent.batch, intent.tokens
@@ -144,7 +144,7 @@ class QueueCalls:
             refused += _placed(asked, partial(self._request, peer, batch.keep(asked), done))
         return Taken(tuple(refused))
 
-    def _request(self, peer: Peer, batch: Batch, done: CommitDone | None) -> Taken:
+    def _request(self, peer: Peer, batch: Batch, done: OnCommit | None) -> Taken:
         for reply_to in dict.fromkeys(batch.column("reply_to")):
             if not self._queues.exists(text_of(reply_to)):
                 self._reply_queues.open(reply_to, peer)
@@ -155,8 +155,8 @@ class QueueCalls:
         peer: Peer,
         intent: E,
         tokens: list[bytes | None],
-        perform: Callable[[Peer, E, CommitDone | None], Taken],
-        done: CommitDone | None,
+        perform: Callable[[Peer, E, OnCommit | None], Taken],
+        done: OnCommit | None,
     ) -> Taken:
         """Perform the rows of each token by themselves: each may have another principal."""
         refused: Refused = []

@@ -21,7 +21,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.registry.references import identities
 from raceway.broker.registry.versions import OVERHEAD, Versions, size_of
 from raceway.model.intents.schemas import CheckSchema, FindSchema, RegisterSchema
-from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
+from raceway.model.schemas import CompatibilityMode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
 from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
 
@@ -44,7 +44,7 @@ class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
     """Stored properties of a subject besides its versions."""
 
     schema_id: int
-    mode: Mode | None = None
+    mode: CompatibilityMode | None = None
     next_version: int = 1
     access: SubjectAccess | None = None
 
@@ -57,7 +57,7 @@ class Counters(msgspec.Struct, gc=False):
     versions: int = 0
 
 
-References = tuple[SchemaReference, ...]
+SchemaReferences = tuple[SchemaReference, ...]
 
 
 class Registry:
@@ -76,7 +76,7 @@ class Registry:
         self._counters = msgspec.convert(kept.get(COUNTERS, {}), Counters)
         # Earlier releases numbered every version.
         self._counters.versions = self._counters.versions or self._counters.registry_id
-        self.default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
+        self.default_mode: CompatibilityMode = mode_of(kept.get(DEFAULT_MODE, "backward"))
         self._access: SubjectAccess = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
@@ -136,11 +136,11 @@ class Registry:
         versions, references = self._known(call.subject, call.deleted), self._settled(call.references)
         return self._maybe_twin(versions, self._read(call.schema_type, call.definition, references), references)
 
-    def mode(self, subject: str) -> Mode:
+    def mode(self, subject: str) -> CompatibilityMode:
         """Return the subject's compatibility mode, or the default."""
         return self.own_mode(subject) or self.default_mode
 
-    def own_mode(self, subject: str) -> Mode | None:
+    def own_mode(self, subject: str) -> CompatibilityMode | None:
         record = self._subjects.get(subject)
         return None if record is None else record.mode
 
@@ -343,14 +343,14 @@ class Registry:
             self._counters.schema_id = record.schema_id
             self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
 
-    def _number_of(self, read: Definition, references: References) -> int:
+    def _number_of(self, read: Definition, references: SchemaReferences) -> int:
         """Return the number of a known definition, or the next free one."""
         known = self.known.maybe_number(read.schema_type, identities(read, references))
         return self._counters.registry_id + 1 if known is None else known
 
     # ---- definitions -------------------------------------------------------------------------------------------------
 
-    def _settled(self, references: References) -> References:
+    def _settled(self, references: SchemaReferences) -> SchemaReferences:
         """Return the references with LATEST replaced by version numbers. Raises SchemaInvalidError."""
         if len(references) > self._settings.references:
             raise errors.SchemaInvalidError(
@@ -363,13 +363,13 @@ class Registry:
             for each in references
         )
 
-    def _check_referable(self, references: References) -> None:
+    def _check_referable(self, references: SchemaReferences) -> None:
         """Check that no new reference is to a deleted version; existing references stay valid."""
         for each in references:
             if each.version not in self.known.of(each.subject):
                 raise errors.SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
 
-    def _read(self, schema_type: str, definition: bytes, references: References = ()) -> Definition:
+    def _read(self, schema_type: str, definition: bytes, references: SchemaReferences = ()) -> Definition:
         limit = self._settings.definition_bytes
         if len(definition) > limit:
             raise errors.SchemaInvalidError(
@@ -381,7 +381,9 @@ class Registry:
             raise found
         return found or read_definition(schema_type_of(schema_type), definition, resolved)
 
-    def maybe_read_aside(self, schema_type: str, definition: bytes, references: References = ()) -> Future[None] | None:
+    def maybe_read_aside(
+        self, schema_type: str, definition: bytes, references: SchemaReferences = ()
+    ) -> Future[None] | None:
         """Start to parse a large definition in a thread; `register` or `check` must wait for the result. None if it is
         small, exceeds the limit, or has unknown references."""
         try:
@@ -412,13 +414,13 @@ class Registry:
         return versions
 
     def _maybe_twin(
-        self, versions: dict[int, SchemaVersion], read: Definition, references: References
+        self, versions: dict[int, SchemaVersion], read: Definition, references: SchemaReferences
     ) -> SchemaVersion | None:
         known_as = identities(read, references)
         same = (v for v in versions.values() if v.fingerprint in known_as and v.schema_type == read.schema_type)
         return next(same, None)
 
-    def _before(self, subject: str, mode: Mode) -> list[SchemaVersion]:
+    def _before(self, subject: str, mode: CompatibilityMode) -> list[SchemaVersion]:
         """Return the versions that a mode compares with, latest first."""
         versions = sorted(self.known.of(subject).values(), key=lambda version: -version.version)
         return versions if mode.endswith(TRANSITIVE) else versions[:1]

@@ -26,7 +26,7 @@ from raceway.broker.steps import Steps
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import kept_attributes
 from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError, UnknownTopicError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import PUBLISH, Batch, agreed, encode_attributes
 from raceway.model.intents import schemas as intents
 from raceway.model.schemas import Policy, SchemaVersion, TopicSchema
@@ -40,7 +40,7 @@ REJECTED = "raceway.rejected"
 # Longest reason in attributes and logs: it may quote the payload.
 REASON_CHARACTERS = 1000
 
-Store = Callable[[Batch, list[RowSpan], Done | None, bytes | None], None]
+StoreRows = Callable[[Batch, list[RowSpan], OnCommit | None, bytes | None], None]
 
 
 class TopicBinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -213,7 +213,7 @@ class SchemaDoor:
     `store` publishes messages of the bus itself.
     """
 
-    def __init__(self, bus: Bus, store: Store) -> None:
+    def __init__(self, bus: Bus, store: StoreRows) -> None:
         self._bus = bus
         self._store = store
         # (policy, rule) to violations; both are few and fixed.

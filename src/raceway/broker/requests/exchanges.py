@@ -26,7 +26,7 @@ from raceway.broker.runs import Refused, RowSpan, keep_named, name_rows
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hops
 from raceway.chance import pick
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import PUBLISH, RESPONSE, Batch, agreed
 from raceway.model.intents.batches import AskAll, Asked, Request, Respond, Taken
 from raceway.net.ids import random_id, random_ids
@@ -61,14 +61,14 @@ class Exchanges:
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
-    def request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+    def request(self, peer: Peer, intent: Request, done: OnCommit | None) -> Taken:
         self._bus.check_open()
         try:
             return self._request(peer, intent, done)
         finally:  # counted last: no peer waits for it
             self._bus.count("request", peer, intent.batch)
 
-    def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+    def _request(self, peer: Peer, intent: Request, done: OnCommit | None) -> Taken:
         bus, batch = self._bus, intent.batch
         spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
@@ -109,7 +109,7 @@ class Exchanges:
         bus.count_refused("router.request.error", refused)
         return Taken(tuple(refused))
 
-    def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
+    def ask_all(self, peer: Peer, intent: AskAll, done: OnCommit | None) -> Asked:
         """Send a request to several responders. Raises NoRouteError without responders, after it was stored."""
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
@@ -184,7 +184,7 @@ class Exchanges:
                 request.handed_us = handed_us
         self._bus.turn.hasten()
 
-    def _keep(self, batch: Batch, spans: list[RowSpan], opened: list[OpenRequest], done: Done | None) -> int:
+    def _keep(self, batch: Batch, spans: list[RowSpan], opened: list[OpenRequest], done: OnCommit | None) -> int:
         """Append the requests and start their deadlines. Return the position of the first row."""
         bus, settle = self._bus, partial(self._settle, opened, done)
         told = bus.readers.watch(batch, spans, settle)
@@ -207,14 +207,14 @@ class Exchanges:
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    def respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
+    def respond(self, peer: Peer, intent: Respond, done: OnCommit | None) -> Taken:
         """Pass answers to their requesters. Late and duplicate ones are stored and refused, unknown ones refused."""
         try:
             return self._respond(peer, intent, done)
         finally:
             self._bus.count("response", peer, intent.batch)
 
-    def _respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
+    def _respond(self, peer: Peer, intent: Respond, done: OnCommit | None) -> Taken:
         bus, batch = self._bus, intent.batch
         refused: Refused = []
         rows: list[Matched] = []
@@ -234,7 +234,7 @@ class Exchanges:
             self._finish(peer, batch, rows, done, intent.refusal)
         return Taken(tuple(refused))
 
-    def answer_named(self, peer: Peer, batch: Batch, done: Done | None) -> Taken:
+    def answer_named(self, peer: Peer, batch: Batch, done: OnCommit | None) -> Taken:
         """Pass on answers, each addressed by reply queue (`topic`) and id.
 
         An answer that no request waits for is kept in the reply queue and, if it is late or a duplicate, stored.
@@ -320,7 +320,7 @@ class Exchanges:
         peer: Peer,
         batch: Batch,
         rows: list[Matched],
-        done: Done | None,
+        done: OnCommit | None,
         refusal: errors.RacewayError | None = None,
     ) -> None:
         """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
@@ -390,7 +390,7 @@ class Exchanges:
         for request in self.correlation.abandon(peer):
             _withdraw(request)
 
-    def _settle(self, opened: list[OpenRequest], done: Done | None, error: errors.RacewayError | None) -> None:
+    def _settle(self, opened: list[OpenRequest], done: OnCommit | None, error: errors.RacewayError | None) -> None:
         """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
         name them.
 

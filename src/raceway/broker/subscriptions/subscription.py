@@ -19,7 +19,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.errors import RacewayError, UnavailableError
-from raceway.journal.contract import Done as CommitDone
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import REQUEST, Batch
 from raceway.model.intents.subscriptions import Handover, Sink
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
@@ -123,7 +123,7 @@ class SubscriptionHost:
         self._moved: dict[Subscription, None] = {}
         # Those whose cursor the journal has refused: what moved it is not stored, whoever asks again.
         self._refused: dict[Subscription, None] = {}
-        self._dones: list[CommitDone] = []
+        self._dones: list[OnCommit] = []
 
     def now_ms(self) -> float:
         return self._bus.loop.time() * 1000
@@ -169,7 +169,7 @@ class SubscriptionHost:
             self._bus.set_state(CURSORS, key, value)
 
 
-def _told(done: CommitDone, refusal: RacewayError | None, error: RacewayError | None) -> None:
+def _told(done: OnCommit, refusal: RacewayError | None, error: RacewayError | None) -> None:
     done(refusal or error)
 
 

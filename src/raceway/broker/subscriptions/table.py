@@ -31,7 +31,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.chance import random_bits
-from raceway.journal.contract import Done as CommitDone
+from raceway.journal.contract import OnCommit
 from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer, OpenStream, Sink
@@ -342,7 +342,7 @@ class SubscriptionTable(SubscriptionHost):
             raise errors.UnknownConsumerError(str(consumer_id))
         return found
 
-    def acknowledge(self, peer: Peer, intent: Acknowledge, done: CommitDone | None) -> Taken:
+    def acknowledge(self, peer: Peer, intent: Acknowledge, done: OnCommit | None) -> Taken:
         """Acknowledge messages. `done` is called after the commit of the moved cursors."""
         refused: Refused = []
         touched: dict[DurableSubscription, None] = {}
@@ -352,7 +352,7 @@ class SubscriptionTable(SubscriptionHost):
                 touched[subscription] = None
         return self._settle(touched, refused, done)
 
-    def refuse(self, peer: Peer, intent: Return, done: CommitDone | None) -> Taken:
+    def refuse(self, peer: Peer, intent: Return, done: OnCommit | None) -> Taken:
         refused: Refused = []
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
@@ -376,7 +376,7 @@ class SubscriptionTable(SubscriptionHost):
             else:
                 yield row, subscription
 
-    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: CommitDone | None) -> Taken:
+    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: OnCommit | None) -> Taken:
         for subscription in touched:
             subscription.pump()
         if done is not None:

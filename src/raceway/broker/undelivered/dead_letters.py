@@ -19,7 +19,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.model.envelope import OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
 from raceway.model.intents.subscriptions import Sink
@@ -46,7 +46,14 @@ class Letters:
         self.broker_address = ""
 
     def dead_letter(
-        self, topic: Topic, subscription: str, target: str, batch: Batch, row: int, facts: Mapping[str, str], done: Done
+        self,
+        topic: Topic,
+        subscription: str,
+        target: str,
+        batch: Batch,
+        row: int,
+        facts: Mapping[str, str],
+        done: OnCommit,
     ) -> None:
         """Copy the message to the topic `target`. `done` is called after the commit, or with the error."""
 
@@ -108,6 +115,6 @@ class Letters:
         except RacewayError as error:
             log.warning("note about undeliverable message not stored", reason=str(error), **facts)
 
-    def _publish(self, topic: Topic, batch: Batch, done: Done | None) -> None:
+    def _publish(self, topic: Topic, batch: Batch, done: OnCommit | None) -> None:
         spans = over_partitions([RowSpan(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")
         self._publishing.store_own(batch, spans, done)

@@ -9,4 +9,5 @@ Read in this order:
   segment   a segment whose rows are in the archive
   reader    the archive alone as a journal, for readers that share no folder with the bus
   restore   a data folder from an archive
+  blanking  deletion of the content of rows
 """

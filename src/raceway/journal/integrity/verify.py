@@ -43,8 +43,8 @@ _TOLD = 1000
 # Rows checked together; the size of a row group, so that sealed files are not cut again.
 _GROUP_ROWS = 16_384
 
-Status = Literal["good", "repaired", "lost"]
-Kind = Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+FileStatus = Literal["good", "repaired", "lost"]
+FileKind = Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
 Take = Callable[[pa.Table], None]
 
 
@@ -52,10 +52,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one file."""
 
     file: str
-    kind: Kind
+    kind: FileKind
     bytes: int
     rows: int = 0
-    status: Status = "good"
+    status: FileStatus = "good"
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class Verdict(msgspec.Struct, kw_only=True):
         return sum(each.rows for each in self.lost)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> FileStatus:
         """Worst result of all files."""
         if self.lost or self.problems:
             return "lost"
@@ -180,7 +180,7 @@ class _Verification:
         else:
             self._rows.step_over(stop)
 
-    def _check_sealed(self, path: Path, kind: Kind, stop: int = 0) -> None:
+    def _check_sealed(self, path: Path, kind: FileKind, stop: int = 0) -> None:
         """Check a Parquet file: all bytes, then all rows."""
         segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
         segment.check_bytes()
@@ -189,13 +189,13 @@ class _Verification:
         else:
             self._check_in_place(segment, kind, stop)
 
-    def _check_in_place(self, segment: Segment, kind: Kind, stop: int) -> None:
+    def _check_in_place(self, segment: Segment, kind: FileKind, stop: int) -> None:
         """Check the rows of a segment, and that they continue those of the one before it."""
         self._rows.begin(segment)
         self._check_rows(segment, kind, stop, self._rows.take)
         self._rows.end(stop, segment.damage)
 
-    def _check_rows(self, segment: Segment, kind: Kind, stop: int, take: Take | None = None) -> None:
+    def _check_rows(self, segment: Segment, kind: FileKind, stop: int, take: Take | None = None) -> None:
         """Read all rows of a segment, and record its result. Without `take` they are counted in another file."""
         rows, size = 0, segment.size
         # Regrouped, because an idle bus writes blocks of one row.
@@ -205,7 +205,7 @@ class _Verification:
             rows += group.num_rows
         found = [damage for damage in segment.damage if not _is_of_the_sealed(segment, damage)]
         harmed = any(damage.kind in ("quarantined", "missing") for damage in found)
-        status: Status = "lost" if harmed else "repaired" if found else "good"
+        status: FileStatus = "lost" if harmed else "repaired" if found else "good"
         self._verdict.damage += found
         self._verdict.bytes += size
         self._verdict.files.append(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
@@ -236,7 +236,7 @@ class _Verification:
                 if self._repair:
                     write_file(self._files, path, protect(opened[0]))
 
-    def _check_small(self, name: str, kind: Kind, good: bool) -> None:
+    def _check_small(self, name: str, kind: FileKind, good: bool) -> None:
         """Record the result for a small file."""
         path = self._folder / name
         size = path.stat().st_size if path.exists() else 0

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from raceway.errors import BrokersError, UnavailableError, UnreachableError
-from raceway.journal.kafka.lane import Told
-from raceway.journal.kafka.records import Headers, Record
+from raceway.journal.kafka.lane import OnAppended
+from raceway.journal.kafka.records import Record, RecordHeaders
 from raceway.kafka.brokers import KafkaCluster
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class KafkaLane:
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, headers: Headers, value: bytes, told: Told) -> None:
+    def append(self, headers: RecordHeaders, value: bytes, told: OnAppended) -> None:
         # Taken now: a report that comes after `begin_anew` is about a block that its writer has failed already.
         term = self._term
 
@@ -87,7 +87,7 @@ class KafkaLane:
         except Exception as error:  # noqa: BLE001  # KafkaException, which is imported on use
             told(None, UnavailableError(f"Kafka's client refuses a record: {error}"))
 
-    def _tell(self, told: Told, error: KafkaError | None, message: Message) -> None:
+    def _tell(self, told: OnAppended, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             told(None, UnavailableError(str(self._brokers.translated(error, f"write to {self._lanes}"))))
             return
@@ -269,6 +269,6 @@ class KafkaLane:
             raise UnavailableError(str(error)) from error
 
 
-def _headers(message: Message) -> Headers:
+def _headers(message: Message) -> RecordHeaders:
     """Return the headers of a record by name. Kafka gives them as pairs."""
     return {str(pair[0]): bytes(pair[1] or b"") for pair in message.headers() or ()}  # type: ignore[arg-type]

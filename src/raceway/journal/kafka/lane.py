@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeAlias
 
 from raceway.errors import UnavailableError
-from raceway.journal.kafka.records import Headers, Record
+from raceway.journal.kafka.records import Record, RecordHeaders
 
 # Called in any thread with the offset of a record, None if it is unknown; or with the error that left it in doubt.
-Told: TypeAlias = Callable[[int | None, UnavailableError | None], None]
+OnAppended: TypeAlias = Callable[[int | None, UnavailableError | None], None]
 
 
 class Lane(Protocol):
@@ -20,7 +20,7 @@ class Lane(Protocol):
 
     name: str
 
-    def append(self, headers: Headers, value: bytes, told: Told) -> None:
+    def append(self, headers: RecordHeaders, value: bytes, told: OnAppended) -> None:
         """Append a record, after all earlier ones of this producer; `told` is called in their order."""
 
     def begin_anew(self) -> None:

@@ -27,14 +27,14 @@ import msgspec
 VERSION = 1
 _NUMBER, _PART = struct.Struct(">q"), struct.Struct(">II")
 
-Headers = Mapping[str, bytes]
+RecordHeaders = Mapping[str, bytes]
 
 
 class Record(NamedTuple):
     """Record of a partition."""
 
     offset: int
-    headers: Headers
+    headers: RecordHeaders
     value: bytes
 
 
@@ -69,7 +69,7 @@ class ValidBlock(NamedTuple):
     data: bytes
 
 
-def claim_record(claimant: Claimant) -> tuple[Headers, bytes]:
+def claim_record(claimant: Claimant) -> tuple[RecordHeaders, bytes]:
     """Return headers and value of a claim."""
     return {"c": _NUMBER.pack(VERSION)}, msgspec.json.encode(claimant)
 
@@ -94,7 +94,7 @@ def claim_version(record: Record) -> int:
 
 def block_records(
     buffers: Sequence[bytes], epoch: int, number: int, first: int, record_bytes: int
-) -> Iterator[tuple[Headers, bytes]]:
+) -> Iterator[tuple[RecordHeaders, bytes]]:
     """Yield headers and value of each part of a block."""
     data = b"".join(buffers)
     parts = max(1, -(-len(data) // record_bytes))

@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.journal.format import HAS_CONTROL_ROWS, Meta, encode_head
 from raceway.journal.integrity import checksum
 from raceway.journal.read.index import Index
 from raceway.journal.write.columns import lay_out, word_sum
 from raceway.model.envelope import CONTROL, Batch
 
-Span = tuple[str, int, int]
+TopicSpan = tuple[str, int, int]
 
 # Estimated bytes of a row besides payload, attributes and hops: ids, numbers and their offsets. Used for limits only.
 _ROW_BYTES = 64
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
     first: int
     rows: int
     time_us: int
-    spans: list[Span]
+    spans: list[TopicSpan]
     has_control: bool
 
     @property
@@ -62,10 +62,10 @@ class OpenBlock:
         self.time_us = 0
         self.batches: list[dict[str, Any]] = []
         self.counts: list[int] = []
-        self.spans: list[Span] = []
-        self.dones: list[Done] = []
+        self.spans: list[TopicSpan] = []
+        self.dones: list[OnCommit] = []
         # Callbacks of `after_commit`, and whether each also waits until a full disk has space again.
-        self.waiting: list[tuple[Done, bool]] = []
+        self.waiting: list[tuple[OnCommit, bool]] = []
         self.controls: dict[tuple[str, str], bytes] = {}
         self.snapshot: bytes | None = None
 
@@ -78,7 +78,7 @@ class OpenBlock:
         """First sequence after this block."""
         return self.first + self.messages + len(self.controls)
 
-    def add(self, batch: Batch, size: int, spans: Iterable[Span]) -> None:
+    def add(self, batch: Batch, size: int, spans: Iterable[TopicSpan]) -> None:
         """Add the rows of a batch; `size` and `spans` were computed by the caller."""
         self.batches.append(batch.__dict__.copy())  # the lists by reference; the batch's owner may set others later
         self.counts.append(batch.count)
@@ -161,7 +161,7 @@ def parts_of(batch: Batch, rows: int, size: int) -> list[Batch]:
     return [_slice(batch, begin, end) for begin, end in zip(cuts, [*cuts[1:], batch.count], strict=True)]
 
 
-def spans_of(batch: Batch) -> list[Span]:
+def spans_of(batch: Batch) -> list[TopicSpan]:
     """Return (topic, first offset, count) of each topic in a batch; offsets of a topic are dense."""
     if batch.offset is None:
         return []
@@ -192,7 +192,7 @@ def _slice(batch: Batch, begin: int, end: int) -> Batch:
     return part
 
 
-def _merged(spans: list[Span]) -> list[Span]:
+def _merged(spans: list[TopicSpan]) -> list[TopicSpan]:
     """Merge the spans of each topic into one: within a block the offsets of a topic are consecutive."""
     if len(spans) < 2:
         return spans

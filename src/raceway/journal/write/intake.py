@@ -21,16 +21,16 @@ from typing import Any, Literal, TypedDict
 
 from raceway import config
 from raceway.errors import DiskFullError, DrainingError, RacewayError, ReadOnlyError, UnavailableError
-from raceway.journal.contract import Done
+from raceway.journal.contract import OnCommit
 from raceway.journal.log import log
 from raceway.journal.state import State, encode_row
-from raceway.journal.write.block import OpenBlock, Span, parts_of, size_of, spans_of
+from raceway.journal.write.block import OpenBlock, TopicSpan, parts_of, size_of, spans_of
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 
 # `low_space`: rows are refused as on a full disk, but state is still written.
 # `away`: what stores the rows cannot be reached; `lost`: another node owns them.
-Status = Literal["ok", "read_only", "low_space", "disk_full", "away", "lost", "closed"]
-_REFUSALS: dict[Status, type[UnavailableError]] = {
+JournalStatus = Literal["ok", "read_only", "low_space", "disk_full", "away", "lost", "closed"]
+_REFUSALS: dict[JournalStatus, type[UnavailableError]] = {
     "read_only": ReadOnlyError, "low_space": DiskFullError, "disk_full": DiskFullError, "away": UnavailableError,
     "lost": UnavailableError, "closed": DrainingError,
 }  # fmt: skip
@@ -48,7 +48,7 @@ MANY_ROWS = 512
 class IntakeFigures(TypedDict):
     """Fields of `Health` that the owner's side knows, whatever stores the rows."""
 
-    status: Status
+    status: JournalStatus
     reason: str
     unsynced_bytes: int
     refusals: int
@@ -74,7 +74,7 @@ class Intake(ABC):
         self._unsynced = 0
         self._pressed = False
         self._refusal: UnavailableError | None = None
-        self._status: Status = "ok"
+        self._status: JournalStatus = "ok"
         self._refusals = 0
         # Set if somebody waits for the open block, or asked for a flush while a block was in flight.
         self._hurry = False
@@ -96,7 +96,7 @@ class Intake(ABC):
             self._refusals += 1
             raise type(self._refusal)(self._refusal.reason)
 
-    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
+    def append(self, batch: Batch, done: OnCommit | None = None, *, awaited: bool | None = None) -> int:
         """See `Journal.append`. `batch.offset` becomes a range if all rows are of one topic, otherwise a list."""
         self.check_writable()
         count = batch.count
@@ -154,7 +154,7 @@ class Intake(ABC):
         self._in_flight.append(block)
         self._hand_over(block)
 
-    def after_commit(self, done: Done, *, patient: bool = False) -> None:
+    def after_commit(self, done: OnCommit, *, patient: bool = False) -> None:
         """See `Journal.after_commit`."""
         # Blocks commit in order, so the newest block with rows stands for all earlier ones.
         newest = (self._open,) if self._open.rows else self._waiting or self._in_flight
@@ -183,7 +183,7 @@ class Intake(ABC):
         if self._pressed and self._unsynced < self._settings.unsynced_bytes // 2:
             self._press(False)
 
-    def _failed(self, error: RacewayError, status: Status, reason: str) -> None:
+    def _failed(self, error: RacewayError, status: JournalStatus, reason: str) -> None:
         """Fail everything that is not committed yet. `status` ok: only these rows could not be stored."""
         failed = [*self._in_flight, *self._waiting, self._open]
         # Offsets and sequences are rolled back before any callback runs: a callback may append at once.
@@ -209,7 +209,7 @@ class Intake(ABC):
         if self._pressed:
             self._press(False)
 
-    def _refuse(self, status: Status, reason: str) -> None:
+    def _refuse(self, status: JournalStatus, reason: str) -> None:
         """Set the error that the next append raises; `ok` accepts rows."""
         self._status = status
         self._refusal = None if status == "ok" else _REFUSALS[status](reason)
@@ -246,7 +246,7 @@ class Intake(ABC):
             total += size
         return total
 
-    def _give_offsets(self, batch: Batch) -> list[Span]:
+    def _give_offsets(self, batch: Batch) -> list[TopicSpan]:
         """Set `batch.offset`; return (topic, first offset, count) of each topic."""
         kind, topic = batch.kind, batch.topic
         if type(kind) is list:
@@ -263,7 +263,7 @@ class Intake(ABC):
         batch.offset = range(first, first + batch.count)
         return [(name, first, batch.count)]
 
-    def _give_mixed_offsets(self, batch: Batch, topics: list[Any]) -> list[Span]:
+    def _give_mixed_offsets(self, batch: Batch, topics: list[Any]) -> list[TopicSpan]:
         """Give offsets to rows of one kind and several topics."""
         offsets = self.state.next_offsets
         firsts = {topic: offsets.get(topic.decode(), self.state.unseen) for topic in dict.fromkeys(topics)}
@@ -273,7 +273,7 @@ class Intake(ABC):
         offsets.update((name, first + number) for name, first, number in spans)
         return spans
 
-    def _give_row_offsets(self, batch: Batch) -> list[Span]:
+    def _give_row_offsets(self, batch: Batch) -> list[TopicSpan]:
         """Give offsets row by row, for batches of several kinds."""
         topics: Iterable[Any] = batch.topic if type(batch.topic) is list else repeat(batch.topic, batch.count)
         kinds: Iterable[Any] = batch.kind if type(batch.kind) is list else repeat(batch.kind, batch.count)
@@ -311,7 +311,7 @@ class Intake(ABC):
         self.pressure(on)
 
 
-def _tell(done: Done, error: RacewayError | None) -> None:
+def _tell(done: OnCommit, error: RacewayError | None) -> None:
     """Call back one waiter. Its exception is logged and must not keep the others waiting."""
     try:
         done(error)

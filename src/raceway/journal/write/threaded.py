@@ -13,10 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from raceway.journal.contract import Post
 from raceway.journal.write.block import OpenBlock
-from raceway.journal.write.intake import Intake, Status
+from raceway.journal.write.intake import Intake, JournalStatus
 
 # Blocks are written: rows may be refused to spare the disk's reserve, state is not.
-_WRITES: frozenset[Status] = frozenset(("ok", "low_space"))
+_WRITES: frozenset[JournalStatus] = frozenset(("ok", "low_space"))
 O = TypeVar("O")  # noqa: E741  # an outcome
 
 

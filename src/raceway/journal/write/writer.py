@@ -65,7 +65,7 @@ class Rolled(NamedTuple):
     """New segment begun."""
 
 
-Outcome = Committed | Failed | Resumed | LowSpace | Rolled
+WriterOutcome = Committed | Failed | Resumed | LowSpace | Rolled
 
 
 class Writer:
@@ -80,7 +80,7 @@ class Writer:
         mark: Mark,
         watch: Watch,
         committed: int,
-        deliver: Callable[[Outcome], None],
+        deliver: Callable[[WriterOutcome], None],
         clock: Callable[[], int],
         machine: Machine | None = None,
     ) -> None:

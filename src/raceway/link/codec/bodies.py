@@ -16,7 +16,7 @@ LINK_VERSION = 2
 
 
 # The reply queue and the id under which a queue has delivered a request.
-AnswerName = tuple[bytes, bytes]
+AnswerKey = tuple[bytes, bytes]
 
 
 class _Body(msgspec.Struct, array_like=True, frozen=True):
@@ -172,7 +172,7 @@ class RequestBody(_Body, frozen=True):
     requester_id: str
     responder_id: str
     sid: str
-    name: AnswerName | None
+    name: AnswerKey | None
 
 
 class RequestsBody(_Body, frozen=True):

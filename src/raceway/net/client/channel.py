@@ -14,7 +14,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.net.codec.grpc_client import CallEnded, Event, GrpcClientConnection, GrpcMessage
+from raceway.net.codec.grpc_client import CallEnded, GrpcClientConnection, GrpcEvent, GrpcMessage
 from raceway.net.codec.grpc_head import Status
 
 R = TypeVar("R", bound=Message)
@@ -156,7 +156,7 @@ class Channel:
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
-    def _receive(self, events: list[Event]) -> None:
+    def _receive(self, events: list[GrpcEvent]) -> None:
         for event in events:
             if isinstance(event, GrpcMessage):
                 # None for a stream that was cancelled while its messages were on their way.

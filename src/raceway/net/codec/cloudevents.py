@@ -28,7 +28,7 @@ from raceway.errors import MalformedError, TooLargeError
 from raceway.model.document import DocumentError, decode_any, maybe_text, read_members, read_value
 from raceway.model.envelope import encode_json
 from raceway.model.trace_context import TRACEPARENT, TRACESTATE
-from raceway.net.codec.http_message import Headers, HttpMessage, is_plain_text, take_header, take_value
+from raceway.net.codec.http_message import HeaderPairs, HttpMessage, is_plain_text, take_header, take_value
 
 # HTTP binding, 3: the content type tells the modes apart.
 STRUCTURED, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -86,7 +86,7 @@ def mode_of(headers: Mapping[str, str]) -> str | None:
     return "binary" if PREFIX + "specversion" in headers else None
 
 
-def read_binary(headers: Headers, body: bytes) -> HttpMessage:
+def read_binary(headers: HeaderPairs, body: bytes) -> HttpMessage:
     """Read an event whose attributes are headers. Raises MalformedError."""
     message = HttpMessage(body, attributes={})
     context: dict[str, str] = {}
@@ -100,7 +100,7 @@ def read_binary(headers: Headers, body: bytes) -> HttpMessage:
     return _with_context(message, context)
 
 
-def read_structured(headers: Headers, body: bytes) -> HttpMessage:
+def read_structured(headers: HeaderPairs, body: bytes) -> HttpMessage:
     """Read an event that is a JSON object. Raises MalformedError."""
     try:
         members = read_members(body)
@@ -120,7 +120,7 @@ def read_structured(headers: Headers, body: bytes) -> HttpMessage:
     return message
 
 
-def read_batch(headers: Headers, body: bytes) -> list[HttpMessage]:
+def read_batch(headers: HeaderPairs, body: bytes) -> list[HttpMessage]:
     """Read a JSON array of events. Headers apply to all of them. Raises MalformedError, TooLargeError."""
     headers = list(headers)
     if any(name == "x-dedup-id" for name, _ in headers):
@@ -134,7 +134,7 @@ def read_batch(headers: Headers, body: bytes) -> list[HttpMessage]:
     return [_numbered(headers, event, number) for number, event in enumerate(events)]
 
 
-def _numbered(headers: Headers, event: Raw, number: int) -> HttpMessage:
+def _numbered(headers: HeaderPairs, event: Raw, number: int) -> HttpMessage:
     try:
         return read_structured(headers, bytes(event))
     except MalformedError as error:

@@ -19,7 +19,7 @@ import msgspec
 
 from raceway.errors import MalformedError
 from raceway.net.codec.grpc_head import CallHead, Refusal, Status, judge, refusal, status_fields
-from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
+from raceway.net.codec.http2 import Http2Connection, Http2Event, Http2Limits
 from raceway.net.codec.http2_frames import ENHANCE_YOUR_CALM, field, status_field
 from raceway.net.codec.http2_heads import RequestHead
 
@@ -38,9 +38,9 @@ OK_TRAILERS = field(b"grpc-status", b"0")
 # zlib format, as in HTTP (RFC 9110, 8.4.1.2).
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
-__all__ = ["Call", "CallHead", "GrpcConnection", "GrpcLimits", "Status"]
+__all__ = ["ArrivedCall", "CallHead", "GrpcConnection", "GrpcLimits", "Status"]
 
-Call = tuple[int, bytes, CallHead]
+ArrivedCall = tuple[int, bytes, CallHead]
 
 
 class GrpcLimits(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     Both lists are empty if the read completed other frames only.
     """
 
-    calls: list[Call]
+    calls: list[ArrivedCall]
     notes: list[Note]
 
 
@@ -131,7 +131,7 @@ class GrpcConnection:
         self._reserved = 0
         self._kept = 0  # bytes buffered for all incomplete calls, complete messages included
         self._line: OrderedDict[int, _Inflow] = OrderedDict()  # calls that wait for a reservation
-        self._calls: list[Call] = []
+        self._calls: list[ArrivedCall] = []
         self._notes: list[Note] = []
         self.http2 = Http2Connection(limits.http2, self._admit)
         self.out, self.start = self.http2.out, self.http2.start
@@ -171,7 +171,7 @@ class GrpcConnection:
 
     def receive_data(self, data: bytes) -> Iterator[Arrivals]:
         """Yield the arrivals that these bytes complete. A generator: nothing is read or written before iteration."""
-        calls, unpack = list[Call](), PREFIX.unpack_from
+        calls, unpack = list[ArrivedCall](), PREFIX.unpack_from
         self._calls, self._notes = calls, []
         for event in self.http2.receive_data(data):
             stream, head, body, ended = event
@@ -185,7 +185,7 @@ class GrpcConnection:
         if calls or self._notes or self.http2.moves or self.http2.fault is not None:
             yield Arrivals(calls, self._notes)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Http2Event) -> None:
         stream, head, body, ended = event
         if body is None:
             self._drop(stream)

@@ -65,7 +65,7 @@ class PingAcknowledged(NamedTuple):
     """The acknowledgement of a `ping`."""
 
 
-Event = GrpcMessage | CallEnded | PingAcknowledged
+GrpcEvent = GrpcMessage | CallEnded | PingAcknowledged
 
 
 class _Head(NamedTuple):
@@ -98,7 +98,7 @@ class _Requests(Output):
         """Keep a stream whose request is complete: its response follows."""
 
 
-class GrpcClientConnection(Http2Endpoint[Event]):
+class GrpcClientConnection(Http2Endpoint[GrpcEvent]):
     """The client side of a connection. `metadata` is sent with every call."""
 
     push_fault: ClassVar[str] = "PUSH_PROMISE although push is disabled"
@@ -165,7 +165,7 @@ class GrpcClientConnection(Http2Endpoint[Event]):
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def receive_data(self, data: bytes) -> list[Event]:
+    def receive_data(self, data: bytes) -> list[GrpcEvent]:
         """Return the events that these bytes complete. Raises BrokenConnectionError: the connection must be closed."""
         events = super().receive_data(data)
         while self.halted:

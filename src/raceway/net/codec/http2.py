@@ -46,7 +46,7 @@ from raceway.net.codec.http2_streams import GONE, Http2Stream, StreamTable
 
 # (stream, head, body, ended). The head is set on the first event of a request only. A body of None means that the
 # stream was reset, by the peer or because of a stream error.
-Event = tuple[int, RequestHead | None, bytes | None, bool]
+Http2Event = tuple[int, RequestHead | None, bytes | None, bool]
 E = TypeVar("E")
 
 # Ranges of stream numbers that the peer has skipped. Real clients count by two and skip none.
@@ -398,7 +398,7 @@ class Http2Endpoint(ABC, Generic[E]):
         self._write(frame(h2.PING, 0, 0, word))
 
 
-class Http2Connection(Http2Endpoint[Event]):
+class Http2Connection(Http2Endpoint[Http2Event]):
     """The server side of a connection. `admit` is called once for each new head."""
 
     push_fault: ClassVar[str] = "PUSH_PROMISE from a client"

@@ -44,7 +44,7 @@ MAX_TEXT = 255
 # No C0 or C1 control characters. Possessive, since the text comes from the network.
 is_plain_text = re.compile(r"[^\x00-\x1f\x7f-\x9f]*+").fullmatch
 
-Headers = Iterable[tuple[str, str]]
+HeaderPairs = Iterable[tuple[str, str]]
 
 
 class HttpMessage(msgspec.Struct):
@@ -80,7 +80,7 @@ class HttpMessage(msgspec.Struct):
         return batch
 
 
-def read_plain(headers: Headers, body: bytes) -> HttpMessage:
+def read_plain(headers: HeaderPairs, body: bytes) -> HttpMessage:
     """Read a message that is not a CloudEvent. Raises MalformedError, TooLargeError."""
     message = HttpMessage(body, attributes={})
     for name, value in headers:

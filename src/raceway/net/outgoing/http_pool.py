@@ -32,7 +32,7 @@ from raceway.net.outgoing.allowed import Target
 from raceway.net.timers import TICK_MS, TimerWheel
 from raceway.net.turn import Turn
 
-Answered = Callable[[HttpReply | RacewayError], None]
+OnReply = Callable[[HttpReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
 SMALL_READ = 4096
 
@@ -53,7 +53,7 @@ class HttpExchange:
 
     __slots__ = ("_pool", "answered", "connection", "data", "is_over", "is_reused", "number")
 
-    def __init__(self, pool: HttpPool, number: int, data: bytes, answered: Answered) -> None:
+    def __init__(self, pool: HttpPool, number: int, data: bytes, answered: OnReply) -> None:
         self._pool, self.number = pool, number
         self.data, self.answered = data, answered
         self.connection: PooledConnection | None = None
@@ -189,7 +189,7 @@ class HttpPool:
         """Number of established connections."""
         return len(self._all)
 
-    def send(self, data: bytes, timeout_s: float, answered: Answered) -> int:
+    def send(self, data: bytes, timeout_s: float, answered: OnReply) -> int:
         """Send a request and return its number.
 
         `answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,

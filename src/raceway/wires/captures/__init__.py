@@ -1,7 +1,7 @@
 """What the readers of captured traffic share (pyarrow, no Spark).
 
-capture   files of captures, found by name and known by content
-pieces    a capture cut into pieces that workers parse
-lines     captures that are text
+capture, form    files of captures, found by name and known by content; what a wire's reader gives
+columns          columns of the bronze tables
+lines            captures that are text
 slices, parsed, verdicts, batches   many messages at a time: where they are, what they say, which are malformed
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from raceway.config import MIB
-from raceway.wires.captures.parsed import Borders, Content, Parsed
+from raceway.wires.captures.parsed import Borders, CaptureBytes, Parsed
 from raceway.wires.captures.slices import Bytes
 
 # Size of a piece: large enough that the cost of starting it does not matter, small enough that many fit into memory.
@@ -21,6 +21,6 @@ class Form(NamedTuple):
     timeout_ms  deadline of a request that names none, as a bus with these settings would give it; None: none
     """
 
-    split: Callable[[Content, int], Borders]
+    split: Callable[[CaptureBytes, int], Borders]
     parse: Callable[[Bytes, Borders], Parsed]
     timeout_ms: int | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES
-from raceway.wires.captures.parsed import Borders, Content
+from raceway.wires.captures.parsed import Borders, CaptureBytes
 from raceway.wires.captures.slices import Bytes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NEWLINE, BACKSLASH, LETTER_N = 0x0A, 0x5C, 0x6E
 
 
-def split_lines(data: Content, at: int, blanks: bytes = b"") -> Borders:
+def split_lines(data: CaptureBytes, at: int, blanks: bytes = b"") -> Borders:
     """Return the borders of the next lines, enough for a piece. The last line of a file needs no newline.
 
     Empty lines, and lines of nothing but `blanks`, are left out.

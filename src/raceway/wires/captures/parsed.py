@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from raceway.wires.captures.slices import Places
 
 # Bytes of a file, or of a piece of one.
-Content: TypeAlias = bytes | mmap
+CaptureBytes: TypeAlias = bytes | mmap
 
 # Bytes kept of a refused message; the attribute `raw_bytes` has its full size.
 KEPT_BYTES = 64 * 1024

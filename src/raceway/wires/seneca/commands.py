@@ -24,15 +24,17 @@ class SenecaTalk(Talk):
 
 seneca_app = options.Commands("seneca", "Seneca services of a bus: attach, detach, list.")
 
-Pin = Annotated[str, "Pattern that the service answers, such as `role:math,cmd:*`; separate several with `;`."]
-Address = Annotated[str, "Address of the service: http://HOST:PORT/act or tcp://HOST:PORT.", {"metavar": "SERVICE"}]
+PinArgument = Annotated[str, "Pattern that the service answers, such as `role:math,cmd:*`; separate several with `;`."]
+AddressArgument = Annotated[
+    str, "Address of the service: http://HOST:PORT/act or tcp://HOST:PORT.", {"metavar": "SERVICE"}
+]
 
 
 @seneca_app.command()
 def attach(
     cli: options.OverConsole,
-    pin: Pin,
-    service: Address,
+    pin: PinArgument,
+    service: AddressArgument,
     dialect: Annotated[
         Literal["auto", "L", "W", "T", "S"],
         "--dialect",
@@ -56,7 +58,7 @@ def _attached(row: dict[str, Any]) -> str:
 
 
 @seneca_app.command()
-def detach(cli: options.OverConsole, pin: Pin, service: Address) -> None:
+def detach(cli: options.OverConsole, pin: PinArgument, service: AddressArgument) -> None:
     """Detach a service. Its waiting messages become undeliverable; one from the settings is attached again at the next
     start."""
     gone = cli.ask(PATH, "DELETE", query={"pin": pin, "url": service})["detached"]

@@ -60,18 +60,18 @@ def track(
 
 queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge, delete.")
 
-Name = Annotated[str, "Name of the queue."]
+QueueArgument = Annotated[str, "Name of the queue."]
 
 
 @queue_app.command()
 def create(
     cli: options.TimedWire,
-    name: Name,
+    name: QueueArgument,
     pubsub: Annotated[bool, "--pubsub", "Publish/subscribe queue: a copy for each subscriber, nothing stored."] = False,
     queue_token: Annotated[
         str | None, "--queue-token TOKEN", "Access token that clients of the queue must send."
     ] = None,
-    start: options.Start = "last",
+    start: options.StartOption = "last",
 ) -> None:
     """Create a queue. An existing one of the same kind is left unchanged, including its token and its place."""
     if pubsub and start != "last":
@@ -117,7 +117,7 @@ def list_queues(cli: options.TimedWire) -> None:
 @queue_app.command()
 def peek(
     cli: options.OverConsole,
-    name: Name,
+    name: QueueArgument,
     count: Annotated[int, "--count N", "Number of messages, oldest first.", {"min": 1, "max": 100}] = 10,
 ) -> None:
     """Show waiting messages without consuming them."""
@@ -131,7 +131,7 @@ def peek(
 
 
 @queue_app.command()
-def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
+def purge(cli: options.OverConsole, name: QueueArgument, yes: options.Yes = False) -> None:
     """Drop all waiting messages of a queue. The journal keeps them; consumers will not get them."""
     output.confirm(f"Drop everything that waits in {name}?", yes=yes)
     purged = cli.ask(_messages_path(name), "DELETE")["purged"]
@@ -140,7 +140,7 @@ def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> Non
 
 
 @queue_app.command()
-def delete(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
+def delete(cli: options.OverConsole, name: QueueArgument, yes: options.Yes = False) -> None:
     """Delete a queue that has no consumers, with its place in the topic. Its messages stay in the journal."""
     output.confirm(f"Delete the queue {name}?", yes=yes)
     cli.tell(cli.ask("/api/queues", "DELETE", query={"name": name}), f"the queue {name} is deleted")

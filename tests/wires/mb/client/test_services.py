@@ -12,7 +12,7 @@ import pytest
 from raceway.errors import RemoteError
 from raceway.net.client.chain import handling
 from raceway.net.client.messages import Message
-from raceway.wires.mb.client.services import Handler, Serving, answer_of
+from raceway.wires.mb.client.services import RequestHandler, Serving, answer_of
 from tests.rigs.vectors.mb import I
 
 MESSAGE = Message("a", b"payload", id=I)
@@ -22,12 +22,12 @@ async def stop(serving: Serving) -> None:
     serving.priority = -1
 
 
-def answered(handler: Handler | None) -> bytes:
+def answered(handler: RequestHandler | None) -> bytes:
     serving = Serving("a", handler, 0, stop) if handler is not None else None
     return asyncio.run(answer_of(serving, MESSAGE))
 
 
-def failure(handler: Handler | None) -> dict[str, Any]:
+def failure(handler: RequestHandler | None) -> dict[str, Any]:
     error: dict[str, Any] = json.loads(answered(handler))["error"]
     return error
 

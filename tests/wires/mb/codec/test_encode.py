@@ -27,7 +27,7 @@ from raceway.errors import (
 )
 from raceway.wires.mb.codec.encode import (
     MB_CODES,
-    Frame,
+    FrameMaker,
     acknowledgements,
     all_readable,
     answer,
@@ -113,7 +113,7 @@ def test_deliveries_of_payloads_that_are_no_text_have_the_right_length() -> None
 
 
 @given(st.lists(st.binary(max_size=300)), st.sampled_from([tcp_frame, websocket_frame]))
-def test_many_messages_at_once_are_those_encoded_one_by_one(payloads: list[bytes], framing: Frame) -> None:
+def test_many_messages_at_once_are_those_encoded_one_by_one(payloads: list[bytes], framing: FrameMaker) -> None:
     ids = [b"%036d" % number for number in range(len(payloads))]
     topics = [(b"a", b"b.c")[number % 2] for number in range(len(payloads))]
     versions = [(b"1.0.0", b"2.0.0")[number % 3 == 0] for number in range(len(payloads))]

@@ -16,8 +16,8 @@ from raceway.wires.mb.codec.header import MbHeader, MbLimits, MbRefused
 from raceway.wires.mb.codec.receiver import (
     ALIKE,
     REMEMBERED_HEADS,
-    Event,
     HeartbeatAnswer,
+    MbEvent,
     MbReceiver,
     Oversized,
     SystemCall,
@@ -39,7 +39,7 @@ def tcp() -> MbReceiver:
     return MbReceiver(LIMITS, framed=True)
 
 
-def received(*messages: bytes) -> list[Event]:
+def received(*messages: bytes) -> list[MbEvent]:
     return tcp().receive_data(b"".join(map(frame, messages)))
 
 
@@ -163,7 +163,7 @@ def test_fast_path_agrees_with_the_strict_one_on_any_frames_cut_anywhere(
     if learned:
         _learn(receiver)
     data = b"".join(map(frame, messages))
-    events: list[Event] = []
+    events: list[MbEvent] = []
     for first, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
         events += receiver.receive_data(data[first:end])
     assert flat(events) == strictly(messages, LIMITS)
@@ -219,7 +219,7 @@ def test_what_is_remembered_is_bounded() -> None:
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
-def columns(event: Event) -> dict[str, Any]:
+def columns(event: MbEvent) -> dict[str, Any]:
     assert isinstance(event, Publish | Request | Respond)
     return dict(vars(event.batch))
 

@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from raceway.model.document import raw_members
 from raceway.wires.seneca.codec.answer import (
+    CallOutcome,
     HttpAnswer,
-    Outcome,
     Result,
     Stamp,
     accepted_http,
@@ -209,7 +209,7 @@ outcomes = st.one_of(
 
 
 @given(outcomes, st.dictionaries(st.text(), st.integers() | st.text(), max_size=3), st.sampled_from("WSLT"))
-def test_what_is_answered_is_understood_by_a_caller(outcome: Outcome, custom: dict[str, Any], dialect: str) -> None:
+def test_what_is_answered_is_understood_by_a_caller(outcome: CallOutcome, custom: dict[str, Any], dialect: str) -> None:
     outcome.custom = raw_members(custom)
     if dialect == "T":
         call = line_call({"id": "m1/c1", "kind": "act", "act": {}, "sync": True})

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from raceway.model.document import raw_members
 from raceway.model.envelope import MB, PUBLISH, REQUEST, SENECA, ZBUS, Batch, Hop, encode_attributes, encode_hops
-from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp, answer_http
+from raceway.wires.seneca.codec.answer import CallOutcome, Result, Stamp, answer_http
 from raceway.wires.seneca.codec.call import Dialect, batch_of
 from raceway.wires.seneca.codec.failure import CallFailure
 from raceway.wires.seneca.codec.outgoing import ListenerReply, call_http, call_line, filled_hops, read_http_answer
@@ -219,7 +219,7 @@ def test_an_answer_for_another_wire_is_what_its_request_was() -> None:
     assert answer_row(ListenerReply(b'{"data_base64":"/w=="}')).row(0).payload == b'{"data_base64":"/w=="}'
 
 
-def answered(wire: bytes, payload: bytes, error: bytes | None = None, **columns: Any) -> Outcome:
+def answered(wire: bytes, payload: bytes, error: bytes | None = None, **columns: Any) -> CallOutcome:
     return outcome_of(Batch(1, wire=wire, payload=[payload], error=error, **columns), 0)
 
 

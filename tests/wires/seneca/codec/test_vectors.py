@@ -13,8 +13,8 @@ from raceway.model.document import raw_members, raw_of
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import trk
 from raceway.wires.seneca.codec.answer import (
+    CallOutcome,
     HttpAnswer,
-    Outcome,
     Result,
     Stamp,
     accepted_http,
@@ -53,7 +53,7 @@ def stamp_of(call: Call, document: dict[str, Any]) -> Stamp:
     return Stamp("B", meta.get("start", ms(803)), meta.get("end", ms(804)), meta.get("pattern"))
 
 
-def outcome_of(call: Call, status: int | None, document: Any) -> Outcome:
+def outcome_of(call: Call, status: int | None, document: Any) -> CallOutcome:
     """The answer as an action would have given it."""
     if not isinstance(document, dict):
         return Result(json.dumps(document).encode())
@@ -195,7 +195,7 @@ def test_several_responses_are_one_document() -> None:
     vector = VECTORS["V14"]
     call = call_of(vector.sent[0])
     assert call.multiple
-    outcomes: list[tuple[Outcome, Stamp]] = [
+    outcomes: list[tuple[CallOutcome, Stamp]] = [
         (Result(b'{"price":5}'), Stamp("C", ms(533), ms(534))),
         (Result(b'{"price":6}'), Stamp("D", ms(535), ms(539))),
     ]
@@ -232,7 +232,7 @@ def test_a_line_is_answered_by_a_line(name: str) -> None:
     call = line_call(vector.sent[0])
     document = vector.answer.document
     times = document["time"]
-    outcome: Outcome = Result(b'{"sum":3}') if name == "V29" else not_found(call.members)
+    outcome: CallOutcome = Result(b'{"sum":3}') if name == "V29" else not_found(call.members)
     line = answer_line(call, outcome, Stamp("B", times["listen_recv"], times["listen_sent"]))
     assert line is not None
     assert line.endswith(b"\n")

@@ -32,7 +32,7 @@ from raceway.wires.zbus.codec.encode import (
     track_pub,
 )
 from raceway.wires.zbus.codec.head import ZbusLimits
-from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce, ZbusHeartbeat, ZbusReceiver
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Produce, ZbusEvent, ZbusHeartbeat, ZbusReceiver
 from tests.rigs.vectors.zbus import RECEIVED
 from tests.rigs.zbus_events import flat
 
@@ -41,7 +41,7 @@ line_values = line_texts.map(str.strip).map(str.encode).filter(bool)
 maybe_values = st.none() | line_values
 
 
-def broker(data: bytes) -> list[Event]:
+def broker(data: bytes) -> list[ZbusEvent]:
     made = ZbusReceiver(ZbusLimits())
     events = made.receive_data(data)
     assert made.pending == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.wires.zbus.codec.head import ZbusLimits, ZbusRefused
-from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Event, Produce, ZbusHeartbeat, ZbusReceiver
+from raceway.wires.zbus.codec.receiver import Admin, Ask, Consume, Produce, ZbusEvent, ZbusHeartbeat, ZbusReceiver
 from raceway.wires.zbus.codec.rows import Browser
 from raceway.wires.zbus.codec.stream import Continue100
 from tests.rigs.vectors.zbus import SENT, connection_id
@@ -19,7 +19,7 @@ LIMITS = ZbusLimits()
 CALLER = connection_id("r").encode()
 
 
-def received(*messages: bytes | str) -> list[Event]:
+def received(*messages: bytes | str) -> list[ZbusEvent]:
     data = b"".join(each.encode() if isinstance(each, str) else each for each in messages)
     return ZbusReceiver(LIMITS).receive_data(data)
 

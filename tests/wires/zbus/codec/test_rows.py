@@ -13,7 +13,7 @@ from raceway.model.envelope import Column
 from raceway.wires.zbus.codec.head import First
 from raceway.wires.zbus.codec.rows import (
     Browser,
-    Columns,
+    ColumnValues,
     KeyValueError,
     common_columns,
     consume_columns,
@@ -31,7 +31,7 @@ def run(count: int = 1, status: int | None = None, body: bytes = b"", **keys: Co
     return ShapedRun(First(status, {}), named, [body] * count)
 
 
-def columns(**keys: Column[bytes]) -> Columns:
+def columns(**keys: Column[bytes]) -> ColumnValues:
     return message_columns(run(1, None, b"", **keys))
 
 
@@ -226,7 +226,9 @@ parts = st.lists(
 
 
 @given(parts, st.data())
-def test_joined_columns_have_every_row_of_every_part(parts: list[tuple[int, Columns]], data: st.DataObject) -> None:
+def test_joined_columns_have_every_row_of_every_part(
+    parts: list[tuple[int, ColumnValues]], data: st.DataObject
+) -> None:
     for count, part in parts:
         for name in part:
             if data.draw(st.booleans()):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raceway.wires.zbus.codec.head import MIB, ZbusLimits, ZbusRefused
 from raceway.wires.zbus.codec.shapes import ShapedRun, Shapes
-from raceway.wires.zbus.codec.stream import Continue100, Found, ZbusStream
+from raceway.wires.zbus.codec.stream import Continue100, StreamPart, ZbusStream
 
 LIMITS = ZbusLimits()
 
@@ -20,7 +20,7 @@ def stream(limits: ZbusLimits = LIMITS) -> ZbusStream:
     return ZbusStream(limits, Shapes())
 
 
-def bodies(found: list[Found]) -> list[bytes]:
+def bodies(found: list[StreamPart]) -> list[bytes]:
     return [body for run in found if isinstance(run, ShapedRun) for body in run.bodies]
 
 

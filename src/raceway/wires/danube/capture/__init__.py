@@ -1,1 +1,1 @@
-"""Read captured Danube traffic."""
+"""Read captured Danube traffic: `reader` cuts messages at their lengths."""

@@ -14,7 +14,7 @@ from raceway import config
 from raceway.errors import MalformedError, PeerError, TooLargeError
 from raceway.wires.captures.batches import bronze_columns
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
-from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed, Refusals
+from raceway.wires.captures.parsed import Borders, CaptureBytes, CaptureFault, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
@@ -32,7 +32,7 @@ def form(settings: config.Config, _: bytes) -> Form:
     return Form(partial(split, limit=settings.listen.grpc.message_limit), partial(parse, limits=limits))
 
 
-def split(data: Content, at: int, limit: int) -> Borders:
+def split(data: CaptureBytes, at: int, limit: int) -> Borders:
     """Return the borders of the next messages, enough for a piece. After a length over the limit no message can be
     found."""
     size = len(data)
@@ -56,7 +56,7 @@ def split(data: Content, at: int, limit: int) -> Borders:
     return Borders(np.array(starts, np.int64), np.array(stops, np.int64), at, fault)
 
 
-def _read_varint(data: Content, at: int) -> tuple[int, int]:
+def _read_varint(data: CaptureBytes, at: int) -> tuple[int, int]:
     """Return a length, and where it ends. Raises MalformedError."""
     length = 0
     for place, byte in enumerate(data[at : at + _VARINT_BYTES]):

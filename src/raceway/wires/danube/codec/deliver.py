@@ -131,7 +131,7 @@ def _placed(message_id: bytes, root: bytes) -> dict[str, str]:
 
 def _request_ids(batch: Batch, rows: Sequence[int]) -> list[int]:
     """Return the request ids of Danube rows, and 0 for rows of other wires."""
-    # The message id of a Danube row is "producer_id-request_id" (see `danube_rows`).
+    # The message id of a Danube row is "producer_id-request_id" (see `rows`).
     return [
         int(message_id.rpartition(b"-")[2]) if wire == DANUBE else 0
         for wire, message_id in zip(_values(batch.wire, rows), _values(batch.message_id, rows), strict=True)

@@ -91,7 +91,7 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
         request_ids.append(request_id)
         topics.append(topic)
         producer_ids.append(producer_id if producer_id <= LARGEST else LARGEST)
-        # `danube_deliver` reads the request id from it again.
+        # `deliver` reads the request id from it again.
         message_ids.append(b"%d-%d" % (producer_id, request_id))
         times.append(sent_ms)
         payloads.append(message.payload)

@@ -1,7 +1,8 @@
 """Danube's server side: services on the gRPC door.
 
-gate       the wire: its services joined
-calls      one call: decode, authorize, answer
+server, gate       the wire: its ports; its services joined
+session            connections and their peers
+calls              one call: decode, authorize, answer
 clients, messages   topics, producers, consumers; sends, streams, acknowledgements
 admin, registry, security   administration
 grpc_services   health and reflection

@@ -35,7 +35,7 @@ from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.model.topics import parse_namespaced_topic
 from raceway.net.codec.grpc_head import CallHead, Status
-from raceway.net.grpc import Call, Methods
+from raceway.net.grpc import ArrivedCall, Methods
 from raceway.wires.danube.codec.pb import POOL
 from raceway.wires.danube.codec.status import status_of
 from raceway.wires.danube.listen.session import DanubeSession
@@ -45,7 +45,7 @@ WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
 R = TypeVar("R")
-Running = Coroutine[IntentFor[Any], Any, Message]
+RunningCall = Coroutine[IntentFor[Any], Any, Message]
 
 
 @coroutine
@@ -75,7 +75,7 @@ class _Method(NamedTuple):
     path: str
     request: type[Message]
     answer: type[Message]
-    handler: Callable[[Caller, Any], Message | IntentFor[Any] | Running]
+    handler: Callable[[Caller, Any], Message | IntentFor[Any] | RunningCall]
     needs: Permission | None
     change: str
 
@@ -85,7 +85,7 @@ async def _confirmed(intent: IntentFor[Any], answer: type[Message]) -> Message:
     return answer(success=True)
 
 
-async def _recorded(running: Running, change: RecordChange) -> Message:
+async def _recorded(running: RunningCall, change: RecordChange) -> Message:
     """Return the answer to a change after its entry was stored. The change is made, whatever becomes of the entry."""
     answer = await running
     with suppress(RacewayError):
@@ -126,11 +126,11 @@ class DanubeCalls:
         """Check that the caller has a permission. Raises ForbiddenError."""
         self.permissions.check(caller.principal, permission, topic)
 
-    def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
+    def by_principal(self, calls: list[ArrivedCall]) -> Mapping[Principal, list[ArrivedCall]]:
         """Group the calls of one read by principal; almost always there is one."""
         if not self.permissions.enabled:
             return {NOBODY: calls}
-        found: dict[Principal, list[Call]] = {}
+        found: dict[Principal, list[ArrivedCall]] = {}
         for call in calls:
             found.setdefault(self.principal(call[2]), []).append(call)
         return found
@@ -158,7 +158,7 @@ class DanubeCalls:
                         path, partial(self._take, _Method(path, request, answer, handler, service.needs, change))
                     )
 
-    def _take(self, method: _Method, session: DanubeSession, calls: list[Call]) -> None:
+    def _take(self, method: _Method, session: DanubeSession, calls: list[ArrivedCall]) -> None:
         for stream, data, head in calls:
             try:
                 caller = Caller(session, self.principal(head))
@@ -179,7 +179,7 @@ class DanubeCalls:
                         running = _recorded(running, _entry(method, session, request))
                     self._go_on(caller, stream, running, None)
 
-    def _go_on(self, caller: Caller, stream: int, handler: Running, told: Any) -> None:
+    def _go_on(self, caller: Caller, stream: int, handler: RunningCall, told: Any) -> None:
         """Run a handler until it asks for an outcome or ends. `told` is the previous outcome, or its error."""
         session = caller.session
         try:
@@ -193,7 +193,7 @@ class DanubeCalls:
             session.note_asked()
             self.door.perform(session.peer, intent, partial(self._told, caller, stream, handler))
 
-    def _told(self, caller: Caller, stream: int, handler: Running, told: Any) -> None:
+    def _told(self, caller: Caller, stream: int, handler: RunningCall, told: Any) -> None:
         caller.session.guard(partial(self._go_on, caller, stream, handler, told), stream)
         caller.session.note_answered()
 

@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from raceway.net.codec.grpc_head import CallHead, Status
-from raceway.net.grpc import Call, GrpcSession, Methods, ServerStream
+from raceway.net.grpc import ArrivedCall, GrpcSession, Methods, ServerStream
 from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from raceway.wires.danube.codec.pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
@@ -80,7 +80,7 @@ class _Watcher:
 def add_health(methods: Methods, board: HealthBoard) -> None:
     """Register `grpc.health.v1.Health`. All services become NOT_SERVING when the shutdown starts."""
 
-    def check(session: GrpcSession, calls: list[Call]) -> None:
+    def check(session: GrpcSession, calls: list[ArrivedCall]) -> None:
         for stream, service in _services(session, calls):
             state = board.state(service)
             if state is _UNKNOWN:
@@ -88,7 +88,7 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
             else:
                 session.answer_many([(stream, state)])
 
-    def watch(session: GrpcSession, calls: list[Call]) -> None:
+    def watch(session: GrpcSession, calls: list[ArrivedCall]) -> None:
         # Health checking protocol: Watch of an unknown service answers SERVICE_UNKNOWN and stays open; Check fails.
         for stream, service in _services(session, calls):
             board.watch(service, session, stream)
@@ -98,7 +98,7 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
     methods.drains.append(board.stop_serving)
 
 
-def _services(session: GrpcSession, calls: list[Call]) -> list[tuple[int, str]]:
+def _services(session: GrpcSession, calls: list[ArrivedCall]) -> list[tuple[int, str]]:
     """Decode the service name of each call; refuse malformed calls."""
     found = []
     for stream, message, _ in calls:

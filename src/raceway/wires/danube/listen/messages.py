@@ -21,7 +21,7 @@ from raceway.model.intents.subscriptions import Handover, OpenedStream, OpenStre
 from raceway.model.security import Principal
 from raceway.model.topics import parse_namespaced_topic
 from raceway.net.codec.grpc_head import Status
-from raceway.net.grpc import Call, Methods, ServerStream
+from raceway.net.grpc import ArrivedCall, Methods, ServerStream
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.fields import varint
 from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
@@ -37,7 +37,7 @@ N = TypeVar("N", pb.AckRequest, pb.NackRequest)
 
 
 # Acknowledgements or negative acknowledgements: stream, request, topic.
-Named = list[tuple[int, N, str]]
+NamedCalls = list[tuple[int, N, str]]
 
 
 class MessageCalls:
@@ -53,7 +53,10 @@ class MessageCalls:
         methods.unary("/danube.ConsumerService/ReceiveMessages", self._take_receives)
 
     def _take(
-        self, handle: Callable[[DanubeSession, list[Call]], None], session: DanubeSession, calls: list[Call]
+        self,
+        handle: Callable[[DanubeSession, list[ArrivedCall]], None],
+        session: DanubeSession,
+        calls: list[ArrivedCall],
     ) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
             session.peer.principal = principal
@@ -61,7 +64,7 @@ class MessageCalls:
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    def _send(self, session: DanubeSession, calls: list[Call]) -> None:
+    def _send(self, session: DanubeSession, calls: list[ArrivedCall]) -> None:
         sends = decode_sends([data for _, data, _ in calls], self._limits)
         for index, fault in sends.refused:
             self._calls.refuse(session, calls[index][0], fault)
@@ -71,19 +74,19 @@ class MessageCalls:
 
     # ---- acknowledging -----------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, session: DanubeSession, calls: list[Call]) -> None:
+    def _acknowledge(self, session: DanubeSession, calls: list[ArrivedCall]) -> None:
         named = self._read(session, calls, pb.AckRequest)
         self._settle(session, Acknowledge(*_places(named)), named)
 
-    def _return(self, session: DanubeSession, calls: list[Call]) -> None:
+    def _return(self, session: DanubeSession, calls: list[ArrivedCall]) -> None:
         named = self._read(session, calls, pb.NackRequest)
         delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for _, each, _ in named]
         reasons = [each.reason if each.HasField("reason") else None for _, each, _ in named]
         self._settle(session, Return(*_places(named), delays, reasons), named)
 
-    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> Named[N]:
+    def _read(self, session: DanubeSession, calls: list[ArrivedCall], kind: type[N]) -> NamedCalls[N]:
         """Decode requests; refuse those without a message id or without permission."""
-        named: Named[N] = []
+        named: NamedCalls[N] = []
         for stream, data, _ in calls:
             try:
                 request = kind.FromString(data)
@@ -99,14 +102,14 @@ class MessageCalls:
                 named.append((stream, request, topic))
         return named
 
-    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: Named[N]) -> None:
+    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: NamedCalls[N]) -> None:
         if named:
             streams, request_ids = [row[0] for row in named], [row[1].request_id for row in named]
             CommitWait(self._calls, session, streams, request_ids).perform(intent)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def _take_receives(self, session: DanubeSession, calls: list[Call]) -> None:
+    def _take_receives(self, session: DanubeSession, calls: list[ArrivedCall]) -> None:
         for stream, data, head in calls:
             try:
                 consumer_id = pb.ReceiveRequest.FromString(data).consumer_id
@@ -134,7 +137,7 @@ class MessageCalls:
         self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
 
 
-def _places(named: Named[N]) -> tuple[list[str], list[str], list[int]]:
+def _places(named: NamedCalls[N]) -> tuple[list[str], list[str], list[int]]:
     """Return the columns topic, subscription and offset."""
     subscriptions = [request.subscription_name for _, request, _ in named]
     offsets = [min(request.msg_id.topic_offset, LARGEST) for _, request, _ in named]

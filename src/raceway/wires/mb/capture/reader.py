@@ -1,6 +1,6 @@
 """MB captures: frames as TCP carries them, or one message per line with LF written `\\n` and a backslash `\\\\`.
 
-Where frames end is found by their lengths; all other rules are applied to all messages of a piece at once (`mb_rules`).
+Where frames end is found by their lengths; all other rules are applied to all messages of a piece at once (`rules`).
 A capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like
 others, and their payload has to follow its own rules too.
 """
@@ -20,7 +20,7 @@ from raceway.model.failure import PREFIX, maybe_failure_code
 from raceway.net.codec.frames import LENGTH
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.lines import split_lines, unescaped
-from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
+from raceway.wires.captures.parsed import Borders, CaptureBytes, CaptureFault, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence
 from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, TIMEOUT, MessageChecks
 from raceway.wires.mb.codec.header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
@@ -50,7 +50,7 @@ def form(settings: config.Config, first: bytes) -> Form:
 # ---- borders --------------------------------------------------------------------------------------------------------
 
 
-def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
+def split_frames(data: CaptureBytes, at: int, limits: MbLimits) -> Borders:
     """Return the borders of the next frames, enough for a piece."""
     size, left = len(data), PIECE_MESSAGES
     stop = min(size, at + PIECE_BYTES)
@@ -87,7 +87,7 @@ def _ends_by_zeros(codes: NDArray[np.uint8], at: int, stop: int, limits: MbLimit
     return starts[1:][: int(np.argmin(np.append(is_sure, False)))]
 
 
-def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Places:
+def _ends_by_steps(data: CaptureBytes, at: int, stop: int, limits: MbLimits) -> Places:
     """Return the ends of the frames that begin before `stop`, up to one that is malformed."""
     unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
     last, ends = min(stop, size - LENGTH.size + 1), []
@@ -100,7 +100,7 @@ def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Place
     return np.array(ends, np.int64)
 
 
-def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> CaptureFault:
+def _fault_of_frame(data: CaptureBytes, at: int, size: int, limits: MbLimits) -> CaptureFault:
     """Return why the frame at a position cannot be read."""
     there = size - at - LENGTH.size
     if there < 0:

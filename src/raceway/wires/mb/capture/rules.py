@@ -3,7 +3,7 @@ a message breaks decides.
 
 Cuts are found with NumPy: the first LF after a start ends the header, the colons before it separate its fields. Values
 that repeat from message to message (action, topic, version) are checked once for each spelling; ids are a matrix of 36
-columns. The sentences are those of `codec.mb_header`, and a differential test holds both to the same verdicts.
+columns. The sentences are those of `codec.header`, and a differential test holds both to the same verdicts.
 
 Python looks at single messages in one case: calls to the broker, whose payload has rules of its own. They occur at the
 beginning of a connection and are rare in its traffic.

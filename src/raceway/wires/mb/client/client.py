@@ -45,10 +45,10 @@ from raceway.wires.mb.client import messages
 from raceway.wires.mb.client.calls import NO_ROUTE, MbBlock, MbCall
 from raceway.wires.mb.client.link import open_mb
 from raceway.wires.mb.client.messages import Service, SubscriptionRow, TopicRow, compose, header_start, rows
-from raceway.wires.mb.client.services import Handler, Serving, answer_of
+from raceway.wires.mb.client.services import RequestHandler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.mb.codec.header import MbHeader
-from raceway.wires.mb.codec.inbox import Received
+from raceway.wires.mb.codec.inbox import ReceivedFrame
 
 T = TypeVar("T")
 
@@ -226,7 +226,7 @@ class MbClient(Client):
         self._refuse_options("MB subscriptions are live: use danube://", name=name, start=begins, in_flight=in_flight)
         return await self.subscribe(pattern)
 
-    async def serve(self, pattern: str, handler: Handler, *, priority: float = 0) -> Serving:
+    async def serve(self, pattern: str, handler: RequestHandler, *, priority: float = 0) -> Serving:
         """Answer requests whose topic matches. If several services of this client match, the one with the highest
         priority answers.
 
@@ -402,7 +402,7 @@ class MbClient(Client):
 
     # ---- receiving --------------------------------------------------------------------------------------------------
 
-    def _receive(self, received: list[Received]) -> None:
+    def _receive(self, received: list[ReceivedFrame]) -> None:
         for head, payload in received:
             if head.action == b"publish":
                 self._take_publish(head, payload)

@@ -18,14 +18,14 @@ from raceway.wires.mb.codec.header import MbRefused
 
 log = logging.getLogger("raceway.client")
 
-Handler = Callable[[Message], Payload | Awaitable[Payload]]
+RequestHandler = Callable[[Message], Payload | Awaitable[Payload]]
 
 
 class Serving(Resource):
     """A running service, made by `MbClient.serve`. It ends when it or its client is closed."""
 
     def __init__(
-        self, pattern: str, handler: Handler, priority: float, stop: Callable[[Serving], Awaitable[None]]
+        self, pattern: str, handler: RequestHandler, priority: float, stop: Callable[[Serving], Awaitable[None]]
     ) -> None:
         self.pattern, self.priority = pattern, priority
         self.handler = handler

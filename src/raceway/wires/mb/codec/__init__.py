@@ -2,6 +2,6 @@
 
 receiver  bytes in, events out (server); inbox: the client's side
 header, rows, calls   one header; ordinary messages as columns; calls to system topics
-encode, system, audit, failure   what the bus writes
+encode, system, audit   what the bus writes
 websocket  frames of a WebSocket client
 """

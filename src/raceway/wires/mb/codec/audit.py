@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from raceway.model.envelope import encode_json
-from raceway.wires.mb.codec.encode import Frame, iso_time, message
+from raceway.wires.mb.codec.encode import FrameMaker, iso_time, message
 from raceway.wires.mb.codec.header import MbHeader, as_text
 
 AUDIT_HEADER = b"publish:system.message:1.0.0"
@@ -19,7 +19,7 @@ AUDIT_HEADER = b"publish:system.message:1.0.0"
 AUDIT_TIMEOUT_MS = 5000
 
 
-def system_message(payload: bytes, frame: Frame) -> bytes:
+def system_message(payload: bytes, frame: FrameMaker) -> bytes:
     """Encode an audit record for a subscriber."""
     return message(AUDIT_HEADER, payload, frame)
 

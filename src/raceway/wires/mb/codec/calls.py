@@ -38,7 +38,7 @@ SUBSCRIBABLE = (
 )  # fmt: skip
 UNSUBSCRIBABLE = ("system.service.register", "system.topic.subscribe")
 
-Members = dict[str, Any]
+JsonMembers = dict[str, Any]
 
 
 class _CallError(PeerError):
@@ -101,12 +101,12 @@ def _check_action(head: MbHeader, topic: str, sent: str) -> None:
     raise _CallError(INVALID_REQUEST, f"Invalid action, expected {expected} for {sent}", details)
 
 
-def _read_members(payload: bytes) -> Members:
+def _read_members(payload: bytes) -> JsonMembers:
     """Return the members of the payload; none if it is empty, or JSON other than an object. Raises _CallError."""
     if not payload:
         return {}
     text = as_text(payload)
-    # The second spelling of a failure (see `mb_failure`), which makes no sense in a request.
+    # The second spelling of a failure (see `model.failure`), which makes no sense in a request.
     if text.startswith("error:"):
         _refuse_error_payload(text)
     value = _read_json(text, text)
@@ -129,12 +129,12 @@ def _refuse_error_payload(text: str) -> NoReturn:
     raise _CallError(MALFORMED_MESSAGE, "Invalid error object in payload", {"error": error})
 
 
-def _invalid(text: str, members: Members, *names: str) -> _CallError:
+def _invalid(text: str, members: JsonMembers, *names: str) -> _CallError:
     """Return the error for invalid members; `names` are shown in its details if they are present."""
     return _CallError(INVALID_REQUEST, text, {name: members[name] for name in names if name in members})
 
 
-def _read_register(members: Members) -> peers.Register:
+def _read_register(members: JsonMembers) -> peers.Register:
     name, description = members.get("name"), members.get("description")
     if not (isinstance(name, str) and name and isinstance(description, str) and description):
         raise _invalid("Missing or invalid name or description", members, "name", "description")
@@ -145,7 +145,7 @@ def _read_register(members: Members) -> peers.Register:
     return peers.Register(name, description)
 
 
-def _read_list_subscriptions(members: Members) -> peers.ListSubscriptions:
+def _read_list_subscriptions(members: JsonMembers) -> peers.ListSubscriptions:
     if "serviceId" not in members:
         return peers.ListSubscriptions()
     peer = members["serviceId"]
@@ -154,7 +154,7 @@ def _read_list_subscriptions(members: Members) -> peers.ListSubscriptions:
     return peers.ListSubscriptions(peer.lower())  # ids of peers are in lower case
 
 
-def _read_subscribe(members: Members) -> peers.Subscribe | Done:
+def _read_subscribe(members: JsonMembers) -> peers.Subscribe | Done:
     kind, pattern = _read_subscription(members)
     topic = pattern.lower()
     # A wildcard may be used under `system.`: of the topics it matches only `system.message` delivers anything.
@@ -167,7 +167,7 @@ def _read_subscribe(members: Members) -> peers.Subscribe | Done:
     return peers.Subscribe(kind, topic, priority) if kind else Done(changed=False)
 
 
-def _read_unsubscribe(members: Members) -> peers.Unsubscribe | Done:
+def _read_unsubscribe(members: JsonMembers) -> peers.Unsubscribe | Done:
     """Decode an unsubscribe call."""
     # No action means all: `unsubscribe(topic)` of mb-client-js sends none.
     kind, pattern = _read_subscription({"action": "all", **members})
@@ -182,7 +182,7 @@ _KINDS: dict[str, peers.SubscriptionKind | Literal["all"] | None] = {
 }  # fmt: skip
 
 
-def _read_subscription(members: Members) -> tuple[peers.SubscriptionKind | Literal["all"] | None, str]:
+def _read_subscription(members: JsonMembers) -> tuple[peers.SubscriptionKind | Literal["all"] | None, str]:
     """Return kind and pattern of a subscription; the kind is None for the action `response`."""
     # `all`, an action of mb-client-js, means publishes and requests. `response` is accepted and has no effect.
     action, topic = members.get("action"), members.get("topic")
@@ -193,7 +193,7 @@ def _read_subscription(members: Members) -> tuple[peers.SubscriptionKind | Liter
     return _KINDS[action], topic
 
 
-def _read_watch_log(members: Members) -> peers.WatchLog:
+def _read_watch_log(members: JsonMembers) -> peers.WatchLog:
     levels, regex = members.get("levels", ["error"]), members.get("regex")
     if not isinstance(levels, list):
         raise _invalid("Invalid log levels", members, "levels")
@@ -217,7 +217,7 @@ def _is_regex(text: str) -> bool:
     return True
 
 
-def _read_metrics(members: Members) -> peers.ReadMetrics:
+def _read_metrics(members: JsonMembers) -> peers.ReadMetrics:
     wanted = members.get("paramFilter")
     if not isinstance(wanted, dict):
         return peers.ReadMetrics()
@@ -234,7 +234,7 @@ _WITHOUT_MEMBERS: dict[str, peers.PeerIntent] = {
     "system.topic.subscriptions": peers.ListTopics(),
     "system.log.unsubscribe": peers.UnwatchLog(),
 }
-_READERS: dict[str, Callable[[Members], peers.PeerIntent | Done]] = {
+_READERS: dict[str, Callable[[JsonMembers], peers.PeerIntent | Done]] = {
     "system.service.register": _read_register,
     "system.service.subscriptions": _read_list_subscriptions,
     "system.topic.subscribe": _read_subscribe,

@@ -20,7 +20,7 @@ from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.envelope import Column, encode_json
 from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, MbHeader, MbRefused
 
-Frame: TypeAlias = Callable[[int], bytes]
+FrameMaker: TypeAlias = Callable[[int], bytes]
 
 # The literal that existing clients compare with: no spaces.
 SUCCESS = b'{"status":"success"}'
@@ -53,7 +53,7 @@ MB_CODES = {
 class _Prefixes(dict[int, bytes]):
     """Lengths of messages to their prefixes, made on first use: looking one up costs a quarter of a cached call."""
 
-    def __init__(self, make: Frame) -> None:
+    def __init__(self, make: FrameMaker) -> None:
         super().__init__()
         self._make = make
 
@@ -79,11 +79,11 @@ def _websocket_prefix(length: int) -> bytes:
     return b"\x81\x7f" + length.to_bytes(8, "big")
 
 
-tcp_frame: Frame = _Prefixes(_tcp_prefix).__getitem__
-websocket_frame: Frame = _Prefixes(_websocket_prefix).__getitem__
+tcp_frame: FrameMaker = _Prefixes(_tcp_prefix).__getitem__
+websocket_frame: FrameMaker = _Prefixes(_websocket_prefix).__getitem__
 
 
-def message(header: bytes, payload: bytes, frame: Frame) -> bytes:
+def message(header: bytes, payload: bytes, frame: FrameMaker) -> bytes:
     """Encode one message whose payload is UTF-8 already."""
     return b"%b%b\n%b" % (frame(len(header) + 1 + len(payload)), header, payload)
 
@@ -111,17 +111,17 @@ def all_readable(payloads: list[bytes]) -> list[bytes]:
 # ---- hot: copies of publishes, and acknowledgements -----------------------------------------------------------------
 
 
-def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: FrameMaker) -> bytes:
     """Encode publishes on one topic for a subscriber: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
     return _addressed(b"publish:%b:%b:" % (topic, version), ids, payloads, frame)
 
 
-def requests(topic: bytes, version: bytes, masked_ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+def requests(topic: bytes, version: bytes, masked_ids: list[bytes], payloads: list[bytes], frame: FrameMaker) -> bytes:
     """Encode requests on one topic for their responder, as `forwarded` does one."""
     return _addressed(b"request:%b:%b:" % (topic, version), masked_ids, payloads, frame)
 
 
-def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: FrameMaker) -> bytes:
     if len(ids) == 1:
         return message(header + ids[0], readable(payloads[0]), frame)
     payloads = all_readable(payloads)
@@ -133,7 +133,7 @@ def _addressed(header: bytes, ids: list[bytes], payloads: list[bytes], frame: Fr
     return b"".join(pieces)
 
 
-def answers(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+def answers(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: FrameMaker) -> bytes:
     """Encode answers to requests on one topic, as `answer` does one."""
     payloads = all_readable(payloads)
     count = len(ids)
@@ -146,7 +146,7 @@ def answers(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes
     return b"".join(pieces)
 
 
-def _starts(header: bytes, between: int, payloads: list[bytes], frame: Frame) -> list[bytes]:
+def _starts(header: bytes, between: int, payloads: list[bytes], frame: FrameMaker) -> list[bytes]:
     """Return prefix and header of each message; `between` bytes follow before the payload."""
     lengths = list(map(len, payloads))
     besides = len(header) + between
@@ -156,7 +156,7 @@ def _starts(header: bytes, between: int, payloads: list[bytes], frame: Frame) ->
 
 
 def mixed_deliveries(
-    topics: list[bytes], version: bytes | list[bytes], ids: list[bytes], payloads: list[bytes], frame: Frame
+    topics: list[bytes], version: bytes | list[bytes], ids: list[bytes], payloads: list[bytes], frame: FrameMaker
 ) -> list[bytes]:
     """Encode publishes on several topics, each by itself."""
     payloads = all_readable(payloads)
@@ -173,7 +173,7 @@ def mixed_deliveries(
     return list(map(b"".join, pieces))
 
 
-def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: Frame) -> bytes:
+def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: FrameMaker) -> bytes:
     """Encode `{"status":"success"}` for each publish that had an id; the columns have one row per id."""
     count = len(ids)
     # The id is in the header twice, as request id and as parent: start, id, ":", id, end.
@@ -193,7 +193,7 @@ def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[byt
 
 
 @lru_cache(maxsize=4096)
-def _acknowledgement_start(topic: bytes, version: bytes, frame: Frame) -> bytes:
+def _acknowledgement_start(topic: bytes, version: bytes, frame: FrameMaker) -> bytes:
     header = b"response:%b:%b:" % (topic, version)
     return frame(len(header) + 2 * ID_LENGTH + 1 + len(_ACKNOWLEDGEMENT_END)) + header
 
@@ -206,29 +206,29 @@ def _rows(column: Column[bytes], count: int) -> list[bytes]:
 # ---- one at a time --------------------------------------------------------------------------------------------------
 
 
-def initialize(frame: Frame) -> bytes:
+def initialize(frame: FrameMaker) -> bytes:
     """Encode the first message of every connection."""
     return message(b"publish:system.initialize:1.0.0", b"{}", frame)
 
 
-def heartbeat(message_id: bytes, frame: Frame) -> bytes:
+def heartbeat(message_id: bytes, frame: FrameMaker) -> bytes:
     """Encode a heartbeat request. Any valid message of the peer counts as an answer."""
     return message(b"request:system.heartbeat:1.0.0:" + message_id, b"{}", frame)
 
 
-def forwarded(topic: bytes, version: bytes, masked_id: bytes, payload: bytes, frame: Frame) -> bytes:
+def forwarded(topic: bytes, version: bytes, masked_id: bytes, payload: bytes, frame: FrameMaker) -> bytes:
     """Encode a request for the responder, without parent and timeout."""
     # Under a masked id of the broker's: two requesters may use the same one.
     return message(b"request:%b:%b:%b" % (topic, version, masked_id), readable(payload), frame)
 
 
-def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, frame: Frame) -> bytes:
+def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, frame: FrameMaker) -> bytes:
     """Encode the answer to a request."""
     # The specification has the id in the parent field, existing clients read it as request id: send both.
     return message(b"response:%b:%b:%b:%b" % (topic, version, message_id, message_id), readable(payload), frame)
 
 
-def error_reply(refused: MbRefused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
+def error_reply(refused: MbRefused, fresh_id: bytes, time_us: int, frame: FrameMaker) -> bytes:
     """Encode a refusal. `fresh_id` is used if the refused message had a valid header without an id."""
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
 

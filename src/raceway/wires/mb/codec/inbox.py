@@ -1,4 +1,4 @@
-"""The decoder of an MB client, the counterpart of `mb.MbReceiver` and much more lenient.
+"""The decoder of an MB client, the counterpart of `receiver.MbReceiver` and much more lenient.
 
 A client must not apply the broker's limit of 16,751 bytes to messages that it receives: forwarded messages have longer
 headers, and lists, metrics and audit records can be far longer. Unknown header fields, and messages without a readable
@@ -14,7 +14,7 @@ from raceway.wires.mb.codec.header import MbHeader
 # A list of a million topics is about 100 MB; a larger frame is a sign that the peer does not speak MB.
 FRAME_LIMIT = 256 * 1024 * 1024
 
-Received = tuple[MbHeader, bytes]
+ReceivedFrame = tuple[MbHeader, bytes]
 
 
 class MbInbox:
@@ -24,13 +24,13 @@ class MbInbox:
         self._frame_limit = frame_limit
         self._unfinished = Unfinished()
 
-    def receive_data(self, data: bytes) -> list[Received]:
+    def receive_data(self, data: bytes) -> list[ReceivedFrame]:
         """Return the messages that bytes from a TCP socket complete. Raises TooLargeError: close the connection."""
         joined = self._unfinished.maybe_join(data)
         if joined is None:
             return []
         at, size = 0, len(joined)
-        received: list[Received] = []
+        received: list[ReceivedFrame] = []
         while size - at >= 4:
             (length,) = LENGTH.unpack_from(joined, at)
             # Before the frame is complete: it must not be buffered first.
@@ -46,13 +46,13 @@ class MbInbox:
         return received
 
     @staticmethod
-    def receive_messages(messages: list[bytes]) -> list[Received]:
+    def receive_messages(messages: list[bytes]) -> list[ReceivedFrame]:
         """Return the messages in whole WebSocket messages."""
         found = (_maybe_read(message, 0, len(message)) for message in messages)
         return [message for message in found if message]
 
 
-def _maybe_read(data: bytes, start: int, end: int) -> Received | None:
+def _maybe_read(data: bytes, start: int, end: int) -> ReceivedFrame | None:
     newline = data.find(b"\n", start, end)
     # Fields after the fifth are the timeout and those of later versions; a client needs none of them.
     fields = data[start:newline].split(b":") if newline >= 0 else []

@@ -1,7 +1,7 @@
 """The MB wire for a listener: the decoder of received bytes.
 
 Theory of operation. A publisher sends the same header again and again; only the id at its end differs. So the receiver
-caches the first three fields of every header that the strict path (`mb_header`) has accepted, under their exact bytes.
+caches the first three fields of every header that the strict path (`header`) has accepted, under their exact bytes.
 A message with a cached header costs a search for the LF, a slice and a look-up:
 
     publish:orders.created:1.0.0\\n…                                          cached as a whole
@@ -67,7 +67,7 @@ class Oversized(msgspec.Struct, frozen=True):
     length: int
 
 
-Event = Publish | Request | Respond | SystemCall | HeartbeatAnswer | MbRefused | Oversized
+MbEvent = Publish | Request | Respond | SystemCall | HeartbeatAnswer | MbRefused | Oversized
 
 
 class _KnownHeads:
@@ -118,7 +118,7 @@ class MbReceiver:
         self._framed = framed
         self._unfinished = Unfinished()
         self._rows = Rows()
-        self._events: list[Event] = []
+        self._events: list[MbEvent] = []
         self._shape: FrameShape | None = None
         self._over = False
 
@@ -127,7 +127,7 @@ class MbReceiver:
         """Bytes of an incomplete frame."""
         return self._unfinished.size
 
-    def receive_data(self, data: bytes) -> list[Event]:
+    def receive_data(self, data: bytes) -> list[MbEvent]:
         """Return the events that bytes from the socket complete."""
         if not self._framed:
             return self.receive_messages([data])
@@ -139,7 +139,7 @@ class MbReceiver:
         self._unfinished.keep(joined[self._take_frames(joined) :])
         return self._take_events()
 
-    def receive_messages(self, messages: list[bytes]) -> list[Event]:
+    def receive_messages(self, messages: list[bytes]) -> list[MbEvent]:
         """Return the events of whole messages, in order."""
         at = 0
         while not self._over and (at := self._take_known_messages(messages, at)) < len(messages):
@@ -150,7 +150,7 @@ class MbReceiver:
             at += 1
         return self._take_events()
 
-    def _maybe_alone(self, data: bytes) -> Event | None:
+    def _maybe_alone(self, data: bytes) -> MbEvent | None:
         """Return the event of a read that is one message with a cached header, and nothing else; None for others."""
         size = len(data)
         if size <= 4 or LENGTH.unpack_from(data)[0] != size - 4 or size > self._limits.payload_limit:
@@ -334,7 +334,7 @@ class MbReceiver:
         self._events.append(Oversized(length))
         self._over = True
 
-    def _take_events(self) -> list[Event]:
+    def _take_events(self) -> list[MbEvent]:
         self._take_rows()
         events, self._events = self._events, []
         return events

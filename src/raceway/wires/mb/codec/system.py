@@ -12,7 +12,7 @@ from typing import Any
 from raceway.model.envelope import encode_json
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Metric, Metrics, PatternRow, Patterns, PeerOutcome, Peers, SubscriptionList
-from raceway.wires.mb.codec.encode import SUCCESS, Frame, iso_time, message
+from raceway.wires.mb.codec.encode import SUCCESS, FrameMaker, iso_time, message
 from raceway.wires.mb.codec.header import MbHeader, plain_number
 
 # The call was valid but had no effect, for example an unsubscribe without a subscription.
@@ -21,9 +21,9 @@ FAILURE = b'{"status":"failure"}'
 LOG_HEADER = b"response:system.log:1.0.0"
 
 
-def system_reply(head: MbHeader, outcome: PeerOutcome, frame: Frame, show_all: bool = False) -> bytes:
+def system_reply(head: MbHeader, outcome: PeerOutcome, frame: FrameMaker, show_all: bool = False) -> bytes:
     """Encode the answer to a call; `show_all` is the option of a request for metrics."""
-    # The id is sent as request id and as parent, as in all answers (`mb_encode.answer`).
+    # The id is sent as request id and as parent, as in all answers (`encode.answer`).
     message_id = head.message_id or b""
     header = b"response:%b:%b:%b:%b" % (head.topic, head.version, message_id, message_id)
     return message(header, _reply_body(head, outcome, show_all), frame)
@@ -83,7 +83,7 @@ def _metric(metric: Metric, timestamp: str, show_all: bool) -> Any:
     return {"name": metric.name, "type": metric.type, "timestamp": timestamp, "value": value}
 
 
-def log_record(level: str, text: str, time_us: int, extra: Mapping[str, Any], frame: Frame) -> bytes:
+def log_record(level: str, text: str, time_us: int, extra: Mapping[str, Any], frame: FrameMaker) -> bytes:
     """Encode a log record for a subscriber: `module` and other fields first, then the three fixed members."""
     # The fixed members come last so that a field of the same name cannot replace them.
     body = {**extra, "level": level, "message": text, "timestamp": iso_time(time_us)}

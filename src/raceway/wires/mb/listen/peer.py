@@ -17,7 +17,7 @@ from raceway.net.connection import Connection
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit, system
 from raceway.wires.mb.codec import encode as mb
-from raceway.wires.mb.codec.encode import Frame
+from raceway.wires.mb.codec.encode import FrameMaker
 from raceway.wires.mb.codec.header import MbHeader, MbRefused
 from raceway.wires.mb.codec.topics import is_mb_topic
 
@@ -27,7 +27,7 @@ FOREIGN_VERSION = b"1.0.0"
 class PublishEncoder(RowEncoder):
     """Encodes publishes in this kind of frame."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: FrameMaker) -> None:
         self._frame = frame
 
     def rows(self, batch: Batch, ids: list[bytes]) -> list[bytes]:
@@ -67,7 +67,7 @@ class MbPeer(LivePeer):
     wire: ClassVar[bytes] = MB
     folds_case: ClassVar[bool] = True
 
-    def __init__(self, door: Door, connection: Connection, frame: Frame, encoder: Encoder) -> None:
+    def __init__(self, door: Door, connection: Connection, frame: FrameMaker, encoder: Encoder) -> None:
         super().__init__(connection.id, connection.connected_us, encoder)
         self.network, self.last_heard = connection.network, connection.heard_us
         self.address, self.hang_up = connection.address, connection.hang_up
@@ -171,7 +171,7 @@ class MbPeer(LivePeer):
         if level is not None:
             self._runtime.emit(level, f"[{refused.code}] {refused.text}", module="mb")
 
-    def say(self, encode: Callable[[Frame], bytes]) -> None:
+    def say(self, encode: Callable[[FrameMaker], bytes]) -> None:
         """Write one message of the broker, and its audit record if the audit has subscribers."""
         self._connection.write(encode(self.frame))
         if self._runtime.audited:

@@ -54,7 +54,7 @@ class MbSession(Connection):
         self,
         gate: MbGate,
         transport: asyncio.Transport,
-        frame: mb.Frame,
+        frame: mb.FrameMaker,
         encoder: Encoder,
         close: Callable[[], None],
         pending: Callable[[], int],

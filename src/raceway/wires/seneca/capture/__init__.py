@@ -1,1 +1,1 @@
-"""Read captured Seneca traffic."""
+"""Read captured Seneca traffic: `reader` takes a JSON document from each line."""

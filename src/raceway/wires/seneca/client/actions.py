@@ -23,12 +23,13 @@ from raceway.errors import RemoteError
 from raceway.model.document import raw_members, raw_of
 from raceway.model.envelope import encode_json
 from raceway.net.client.chain import handling
-from raceway.wires.seneca.client.flow import Hops, Working, decoded, now_ms, working
-from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp
+from raceway.wires.seneca.client.flow import Working, decoded, now_ms, working
+from raceway.wires.seneca.codec.answer import CallOutcome, Result, Stamp
 from raceway.wires.seneca.codec.call import Call
 from raceway.wires.seneca.codec.failure import CallFailure, not_found
 from raceway.wires.seneca.codec.pattern_text import pattern_of
 from raceway.wires.seneca.codec.patterns import PatternRouter, canonical_text
+from raceway.wires.seneca.codec.trk import Hops
 
 log = logging.getLogger("raceway.client")
 
@@ -82,16 +83,16 @@ class ActionMessage:
         return self._work.call.sync
 
 
-Handler = Callable[[ActionMessage], Any | Awaitable[Any]]
-H = TypeVar("H", bound=Handler)
-Runner = Callable[[Handler], Handler]
+ActionHandler = Callable[[ActionMessage], Any | Awaitable[Any]]
+H = TypeVar("H", bound=ActionHandler)
+Runner = Callable[[ActionHandler], ActionHandler]
 
 
 class SenecaService:
     """See the module. A service may be hosted by several clients at once."""
 
     def __init__(self) -> None:
-        self._router: PatternRouter[tuple[str, Handler]] = PatternRouter()
+        self._router: PatternRouter[tuple[str, ActionHandler]] = PatternRouter()
         # Pin to the topic it has on other wires, where that is not made from its values.
         self.names: dict[str, str] = {}
 
@@ -104,7 +105,7 @@ class SenecaService:
 
         return register
 
-    def add(self, pattern: str | Mapping[str, Any], handler: Handler, *, name: str = "") -> None:
+    def add(self, pattern: str | Mapping[str, Any], handler: ActionHandler, *, name: str = "") -> None:
         """Add an action, or replace that of the same pattern. `handler` takes an ActionMessage and may be a coroutine
         function.
 
@@ -122,7 +123,7 @@ class SenecaService:
         """All patterns, in canonical form."""
         return [canonical_text(pattern) for pattern, _ in self._router]
 
-    def maybe_action(self, call: Call) -> tuple[str, Handler] | None:
+    def maybe_action(self, call: Call) -> tuple[str, ActionHandler] | None:
         """The pattern that matches and its handler, if any."""
         return self._router.maybe_find(call.look)
 
@@ -133,16 +134,16 @@ class Performer:
     def __init__(self, service: SenecaService, sid: str, run: Runner | None = None) -> None:
         self._service, self.sid = service, sid
         self._run: Runner = run or (lambda handler: handler)
-        self._known: OrderedDict[str, tuple[float, asyncio.Future[tuple[Outcome, Stamp]]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[float, asyncio.Future[tuple[CallOutcome, Stamp]]]] = OrderedDict()
 
-    async def perform(self, call: Call) -> tuple[Outcome, Stamp]:
+    async def perform(self, call: Call) -> tuple[CallOutcome, Stamp]:
         """Run a call and return its outcome. Never raises: an error is an answer, too."""
         self._forget_old()
         known = self._known.get(call.id)
         if known is not None:
             return await asyncio.shield(known[1])
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Outcome, Stamp]] = loop.create_future()
+        future: asyncio.Future[tuple[CallOutcome, Stamp]] = loop.create_future()
         self._known[call.id] = (loop.time() + WINDOW_S, future)
         try:
             done = await self._perform(call)
@@ -163,7 +164,7 @@ class Performer:
                 return
             del self._known[key]
 
-    async def _perform(self, call: Call) -> tuple[Outcome, Stamp]:
+    async def _perform(self, call: Call) -> tuple[CallOutcome, Stamp]:
         work = Working(call, self.sid)
         found = self._service.maybe_action(call)
         if found is None:
@@ -179,7 +180,7 @@ class Performer:
         outcome.custom, outcome.hops = raw_members(work.custom), work.answered(answered_ms)
         return outcome, Stamp(self.sid, work.received_ms, answered_ms, pattern)
 
-    async def _outcome(self, work: Working, pattern: str, handler: Handler) -> Outcome:
+    async def _outcome(self, work: Working, pattern: str, handler: ActionHandler) -> CallOutcome:
         try:
             result = handler(ActionMessage(decoded(work.call.members), work))
             if inspect.isawaitable(result):
@@ -196,7 +197,7 @@ class Performer:
         return CallFailure("result_not_objarr", NO_RESULT.format(pattern=pattern, result=shown), is_seneca=True)
 
 
-def _is_worth_keeping(call: Call, outcome: Outcome) -> bool:
+def _is_worth_keeping(call: Call, outcome: CallOutcome) -> bool:
     """Whether to remember an outcome for repeats of its call.
 
     Not the failure of a message without an answer, whose sender repeats it to have it tried again; and not a large

@@ -30,7 +30,7 @@ from raceway.net.client.messages import Payload, Published, Receipt, decode_payl
 from raceway.net.client.options import Options
 from raceway.wires.seneca.client.actions import Performer, Runner, SenecaService
 from raceway.wires.seneca.client.attach import Attached
-from raceway.wires.seneca.client.flow import Hops, begin_request, decoded, end_request
+from raceway.wires.seneca.client.flow import begin_request, decoded, end_request
 from raceway.wires.seneca.client.host import SenecaHost
 from raceway.wires.seneca.client.returns import ReturnListener
 from raceway.wires.seneca.client.ways import find_way
@@ -38,6 +38,7 @@ from raceway.wires.seneca.codec.answer import Stamp
 from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, filled_hops
 from raceway.wires.seneca.codec.pattern_text import parse_pattern, pattern_of
 from raceway.wires.seneca.codec.patterns import canonical_text
+from raceway.wires.seneca.codec.trk import Hops
 from raceway.wires.seneca.ids import instance_id
 
 T = TypeVar("T")

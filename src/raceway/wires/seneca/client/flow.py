@@ -15,13 +15,11 @@ from typing import Any
 import msgspec
 
 from raceway.model.document import Members, raw_members
-from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import trk
 from raceway.wires.seneca.codec.call import Call
 from raceway.wires.seneca.codec.outgoing import Outgoing
+from raceway.wires.seneca.codec.trk import Hops
 from raceway.wires.seneca.ids import fresh_id
-
-Hops = tuple[Hop, ...]
 
 
 def now_ms() -> int:

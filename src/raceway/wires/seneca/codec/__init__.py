@@ -3,6 +3,6 @@
 request, line, call    HTTP requests; TCP lines; one call whatever its dialect
 answer, outgoing, failure   answers; the caller's side; errors
 meta, custom, trk      what a message says of itself
-patterns, pattern_text which pattern a message matches; jsonic
+patterns, pattern_text, text   which pattern a message matches; jsonic; values as JavaScript writes them
 rows      rows of any wire to documents
 """

@@ -61,7 +61,7 @@ class Result(msgspec.Struct, gc=False):
     trace: bytes | None = None
 
 
-Outcome = Result | CallFailure
+CallOutcome = Result | CallFailure
 
 
 class HttpAnswer(NamedTuple):
@@ -92,7 +92,7 @@ def kind_of(payload: bytes) -> bytes:
 # ---- HTTP -----------------------------------------------------------------------------------------------------------
 
 
-def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
+def answer_http(call: Call, outcome: CallOutcome, stamp: Stamp) -> HttpAnswer:
     """Build the response to a call that waits for one."""
     status = outcome.status if isinstance(outcome, CallFailure) else 200
     # Never `meta$` in L: its client hands every member of the body to the caller as data.
@@ -148,7 +148,7 @@ def header_value(text: str) -> bytes:
 # ---- documents with meta data ---------------------------------------------------------------------------------------
 
 
-def _document(outcome: Outcome, meta: bytes) -> bytes:
+def _document(outcome: CallOutcome, meta: bytes) -> bytes:
     """Put `meta$` beside the result or error. A result that is not an object goes into `array$`."""
     if isinstance(outcome, CallFailure):
         return with_member(plain_error(outcome), b"meta$", meta)
@@ -160,7 +160,7 @@ def _document(outcome: Outcome, meta: bytes) -> bytes:
     return b'{"array$":%b,"meta$":%b}' % (outcome.payload, meta)
 
 
-def _is_empty(outcome: Outcome) -> bool:
+def _is_empty(outcome: CallOutcome) -> bool:
     return isinstance(outcome, Result) and not kind_of(outcome.payload)
 
 
@@ -169,7 +169,7 @@ def _is_empty(outcome: Outcome) -> bool:
 _knows_no_arrays = re.compile(rb'"3\.(?:10|[0-9])\.').match
 
 
-def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
+def web_document(call: Call, outcome: CallOutcome, stamp: Stamp) -> bytes:
     """Encode a response in dialect W."""
     if isinstance(outcome, Result) and kind_of(outcome.payload) == b"[" and _knows_no_arrays(call.echo.software):
         return outcome.payload
@@ -196,7 +196,7 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     return _document(outcome, encode_json(meta))
 
 
-def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
+def response_document(call: Call, outcome: CallOutcome, stamp: Stamp) -> bytes:
     """Encode a response in the protocol document's own form (S), which is also what a return path receives."""
     # The protocol document defines no error form: `error` and `empty` mean here what they mean in W.
     meta = _seed_meta(call, outcome.hops, stamp)
@@ -208,7 +208,7 @@ def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
     return _document(outcome, encode_json(meta))
 
 
-def several_document(call: Call, outcomes: Sequence[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
+def several_document(call: Call, outcomes: Sequence[tuple[CallOutcome, Stamp]], stamp: Stamp) -> bytes:
     """Encode the complete responses to a call with `multiple`, in order of arrival, as one document: `array$` holds
     them, `meta$.multiple` says so."""
     responses = [response_document(call, outcome, each) for outcome, each in outcomes]
@@ -227,7 +227,7 @@ def _seed_meta(call: Call, hops: Hops | msgspec.Raw | None, stamp: Stamp) -> dic
 # ---- lines ----------------------------------------------------------------------------------------------------------
 
 
-def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
+def answer_line(call: Call, outcome: CallOutcome, stamp: Stamp) -> bytes | None:
     """Encode a response as one line with its end; None for a call that wants no response."""
     if not call.sync:
         return None
@@ -236,7 +236,7 @@ def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
     return one_line(response_document(call, outcome, stamp))
 
 
-def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
+def _wrapped_line(call: Call, outcome: CallOutcome, stamp: Stamp) -> bytes:
     """Encode a response in the wrapper of dialect T."""
     # `id`, `origin` and `track` are the request's own JSON; the client matches the first two.
     echo = call.echo

@@ -24,7 +24,7 @@ from raceway.wires.seneca.codec.custom import SCHEMA_COLUMNS, Kept, encoded_attr
 from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, limited, maybe_own, started
 
-Headers = Mapping[bytes, bytes]
+RequestHeaders = Mapping[bytes, bytes]
 Fresh = Callable[[], str]
 
 # Protocol document: `sid` of a request that names none, unless it has a User-Agent; `vin` defaults to 1.

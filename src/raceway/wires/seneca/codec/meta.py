@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from raceway.model.document import ABSENT, UNREADABLE, Members, maybe_decoded
 
-Number = int | float | None
+JsonNumber = int | float | None
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -26,7 +26,7 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     """Long names (W)."""
 
     # Integers or floats: JavaScript writes either for a whole number of milliseconds.
-    start: Number = None
+    start: JsonNumber = None
     mi: str = ""
     tx: str = ""
     id: str = ""
@@ -36,13 +36,13 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     sync: bool = True
     remote: Any = None
     # Only W says how long its caller waits; an L, S or T caller just gives up.
-    timeout: Number = None
+    timeout: JsonNumber = None
     instance: str = ""
     tag: Raw = ABSENT
     seneca: Raw = ABSENT
     custom: Members | None = None
     plugin: Raw = ABSENT
-    # `parents` and `trace` may be long; they are decoded on demand (`seneca_trk`).
+    # `parents` and `trace` may be long; they are decoded on demand (`trk`).
     parents: Raw = ABSENT
     trace: Raw = ABSENT
     sub: Any = None
@@ -97,7 +97,7 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
 class ReplyMeta(msgspec.Struct):
     """Meta data of a response, long and three-letter names alike."""
 
-    start: Number = None
+    start: JsonNumber = None
     mi: str = ""
     tx: str = ""
     instance: str = ""
@@ -105,7 +105,7 @@ class ReplyMeta(msgspec.Struct):
     trace: Raw = ABSENT
     error: bool | None = None
     empty: bool | None = None
-    end: Number = None
+    end: JsonNumber = None
     rid: str = ""
     res: bool | None = None
     mid: str = ""

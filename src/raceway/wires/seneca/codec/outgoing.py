@@ -16,7 +16,7 @@ from raceway.model import document as documents
 from raceway.model.document import ABSENT, DocumentError, Members, maybe_members, maybe_whole
 from raceway.model.envelope import encode_json
 from raceway.wires.seneca.codec.answer import JSON_LINE, NULL, WEB_FIELDS, Stamp, header_value, kind_of, one_line
-from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, WEB, Dialect, Headers, MessageFacts
+from raceway.wires.seneca.codec.call import ANY, BARE, LEGACY, SEED, TCP, WEB, Dialect, MessageFacts, RequestHeaders
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, RESULT_NOT_OBJARR, CallFailure, read_failure
 from raceway.wires.seneca.codec.meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
 from raceway.wires.seneca.codec.request import merged_custom, read_time
@@ -197,7 +197,7 @@ def filled_hops(hops: Hops, sid: str, mid: str, reply: ListenerReply, stamp: Sta
     return with_children(hops, [reply.children]) if reply.children else hops
 
 
-def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> ListenerReply:
+def read_http_answer(dialect: Dialect, status: int, headers: RequestHeaders, body: bytes) -> ListenerReply:
     """Read an HTTP response. `dialect` is that of the request; a listener of unknown kind shows its dialect by its
     response."""
     # S: 202 `{}` says that the response comes by the return path, or that none is wanted.
@@ -248,7 +248,7 @@ def _no_result(status: int) -> ListenerReply:
     return ListenerReply(failure=CallFailure(RESULT_NOT_OBJARR, message, is_seneca=True))
 
 
-def _take_legacy(reply: ListenerReply, status: int, headers: Headers, document: Members | None) -> None:
+def _take_legacy(reply: ListenerReply, status: int, headers: RequestHeaders, document: Members | None) -> None:
     """Complete a response from its status and `seneca-*` headers. Any status but 200 is an error."""
     # npm's L client: another 2xx with a JSON body counts as an error too.
     if status != 200 and document is not None:
@@ -263,7 +263,7 @@ def _take_legacy(reply: ListenerReply, status: int, headers: Headers, document: 
     reply.answered_ms = _header_time(headers, b"seneca-time-listen-sent")
 
 
-def _header_time(headers: Headers, name: bytes) -> int | None:
+def _header_time(headers: RequestHeaders, name: bytes) -> int | None:
     """A time header in milliseconds."""
     value = headers.get(name)
     return None if value is None else read_time(Raw(value))

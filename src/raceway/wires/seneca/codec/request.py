@@ -46,7 +46,7 @@ def too_large(limit: int) -> NotACall:
     return NotACall(413, "too_large", f"seneca: message exceeds {limit} bytes")
 
 
-def read_http(headers: calls.Headers, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
+def read_http(headers: calls.RequestHeaders, body: bytes, fresh: Fresh, query: bytes = b"") -> Call | NotACall:
     """Read a request to `/act`. Header names are lower case. `query` is merged over the body, as npm's listeners do."""
     try:
         document = _with_query(body, query) if query else documents.read_members(body)
@@ -97,13 +97,13 @@ def _unreadable_query() -> DocumentError:
 # ---- L --------------------------------------------------------------------------------------------------------------
 
 
-def legacy_lines(headers: calls.Headers) -> bytes:
+def legacy_lines(headers: calls.RequestHeaders) -> bytes:
     """The headers by which an L client identifies its call."""
     names = (b"seneca-id", b"seneca-origin")
     return b"".join([b"%b: %b\r\n" % (name, value) for name in names if (value := headers.get(name)) is not None])
 
 
-def _legacy(headers: calls.Headers, document: Members, fresh: Fresh, agent: str) -> Call:
+def _legacy(headers: calls.RequestHeaders, document: Members, fresh: Fresh, agent: str) -> Call:
     """Read an L request."""
     identity, origin = headers[b"seneca-id"], headers.get(b"seneca-origin")
     mid, cid = calls.split_id(identity.decode("utf-8", "replace"), fresh)

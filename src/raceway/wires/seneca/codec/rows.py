@@ -27,7 +27,7 @@ from raceway.model import envelope
 from raceway.model.document import DocumentError, Members, maybe_text, raw_of, read_members, read_value
 from raceway.model.envelope import REQUEST, SENECA, Batch, decode_attributes, encode_hops, encode_json
 from raceway.model.failure import maybe_failure
-from raceway.wires.seneca.codec.answer import Outcome, Result, kind_of
+from raceway.wires.seneca.codec.answer import CallOutcome, Result, kind_of
 from raceway.wires.seneca.codec.call import JSON_ENCODING, UNKNOWN_SENDER, VERSION_INCREMENT, Fresh
 from raceway.wires.seneca.codec.custom import SCHEMA_COLUMNS, Kept, custom_of, encoded_attributes, texts_of, unknown_of
 from raceway.wires.seneca.codec.failure import CallFailure, failure_of, failure_payload, read_failure_payload
@@ -98,7 +98,7 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-def outcome_of(batch: Batch, row: int) -> Outcome:
+def outcome_of(batch: Batch, row: int) -> CallOutcome:
     """Read the response in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the
     batch is complete."""
     reply: ListenerReply | None = batch.item("source", row)

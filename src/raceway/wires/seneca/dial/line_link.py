@@ -24,7 +24,7 @@ from raceway.wires.seneca.codec.outgoing import ListenerReply, Outgoing, call_li
 from raceway.wires.seneca.dial.address import ServiceAddress
 from raceway.wires.seneca.settings import SenecaDial
 
-Answered = Callable[[ListenerReply | RacewayError], None]
+OnListenerReply = Callable[[ListenerReply | RacewayError], None]
 # Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
 SMALL_READ = 4096
 # Interval of the deadline check. Callers have deadlines of their own, which come first, so it may be coarse.
@@ -36,7 +36,7 @@ class _Call(msgspec.Struct):
 
     key: str
     line: bytes
-    answered: Answered
+    answered: OnListenerReply
     ends_s: float
     is_over: bool = False
 
@@ -116,7 +116,7 @@ class LineLink:
         """Number of established connections: 0 or 1."""
         return int(self.connection is not None)
 
-    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: OnListenerReply) -> None:
         """Send a call. `answered` gets the reply, or UnreachableError (nothing was sent), ConnectionLostError,
         BusyError or RequestTimeoutError; never before this returns."""
         key, line = outgoing.id, call_line(dialect, outgoing)

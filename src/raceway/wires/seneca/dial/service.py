@@ -22,12 +22,12 @@ from raceway.net.turn import Turn
 from raceway.wires.seneca.codec.call import Dialect
 from raceway.wires.seneca.codec.outgoing import HttpRequest, ListenerReply, Outgoing, call_http, read_http_answer
 from raceway.wires.seneca.dial.address import ServiceAddress
-from raceway.wires.seneca.dial.line_link import Answered, LineLink
+from raceway.wires.seneca.dial.line_link import LineLink, OnListenerReply
 from raceway.wires.seneca.settings import SenecaDial
 
 log = structlog.get_logger("raceway.dial")
 
-State = Literal["up", "down", "unknown"]
+LinkState = Literal["up", "down", "unknown"]
 # Shortest interval between two log events about failed calls of one service.
 LOG_S = 1.0
 
@@ -52,7 +52,7 @@ class HttpLink(HttpPool):
         self._address = address
         super().__init__(address.target, loop, turn, limits, address.maybe_tls())
 
-    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: OnListenerReply) -> None:
         """Send a request; `answered` gets the reply."""
         request = call_http(dialect, outgoing)
         self.post(request, timeout_s, lambda response: answered(read_response(dialect, response)))
@@ -94,7 +94,7 @@ class ServiceLine:
         self, address: ServiceAddress, settings: SenecaDial, loop: asyncio.AbstractEventLoop, turn: Turn
     ) -> None:
         self.address, self.dialect = address, address.dialect
-        self.state: State = "unknown"
+        self.state: LinkState = "unknown"
         self.reason = ""
         self.calls = self.failures = 0
         self._logged_s = float("-inf")
@@ -115,7 +115,7 @@ class ServiceLine:
         """Call back after the first probe. Only for a service whose state is `unknown`."""
         self._curious.append(callback)
 
-    def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+    def call(self, outgoing: Outgoing, timeout_s: float, answered: OnListenerReply) -> None:
         """Send a request. `answered` gets the reply, or the error (UnreachableError if nothing was sent), and passes it
         to `note`."""
         assert self.dialect is not None

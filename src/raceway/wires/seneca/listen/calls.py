@@ -23,7 +23,7 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.topics import Topic
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
-from raceway.wires.seneca.codec.answer import Outcome, Stamp, response_document
+from raceway.wires.seneca.codec.answer import CallOutcome, Stamp, response_document
 from raceway.wires.seneca.codec.call import SEED, SEED_LINE, Call
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE, CallFailure, failure_of
 from raceway.wires.seneca.codec.outgoing import ListenerReply
@@ -44,8 +44,8 @@ class CallConnection(Protocol):
     id: str
     network: str
 
-    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None: ...
-    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None: ...
+    def reply(self, call: SenecaCall, outcome: CallOutcome, stamp: Stamp) -> None: ...
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[CallOutcome, Stamp], ...], stamp: Stamp) -> None: ...
     def accept(self, call: SenecaCall, stamp: Stamp) -> None: ...
 
 
@@ -72,7 +72,7 @@ class SenecaCall(Peer):
     # Whether answers go to the return path.
     is_returning = False
     _expected = 1
-    _gathered: tuple[tuple[Outcome, Stamp], ...] = ()
+    _gathered: tuple[tuple[CallOutcome, Stamp], ...] = ()
     _is_settled = False
 
     def __init__(self, context: CallContext, connection: CallConnection, sent: Call, place: Any = None) -> None:
@@ -172,7 +172,7 @@ class SenecaCall(Peer):
         ]
         self._tell(Settled(tuple(own), by_services=settled.by_services))
 
-    def _gather(self, answer: tuple[Outcome, Stamp] | None) -> None:
+    def _gather(self, answer: tuple[CallOutcome, Stamp] | None) -> None:
         if answer is not None:
             self._gathered += (answer,)
             if self.is_returning and self.sent.multiple:
@@ -201,7 +201,7 @@ class SenecaCall(Peer):
         else:
             self._connection.reply(self, *settled.answers[0])
 
-    def _return(self, outcome: Outcome, stamp: Stamp) -> None:
+    def _return(self, outcome: CallOutcome, stamp: Stamp) -> None:
         assert self.sent.reply_to is not None
         self._context.returns.send(self.sent.reply_to, response_document(self.sent, outcome, stamp), self.key)
 

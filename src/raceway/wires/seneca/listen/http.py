@@ -16,7 +16,7 @@ import msgspec
 from raceway.errors import BusyError
 from raceway.net.codec.http_stream import CONTINUE_BYTES, Continue, HttpCall, HttpRefusal, RequestReader
 from raceway.wires.seneca.codec import answer as codec
-from raceway.wires.seneca.codec.answer import HttpAnswer, Outcome, Stamp
+from raceway.wires.seneca.codec.answer import CallOutcome, HttpAnswer, Stamp
 from raceway.wires.seneca.codec.request import NotACall, read_http
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
@@ -127,10 +127,10 @@ class SenecaHttpSession(SenecaSession):
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
+    def reply(self, call: SenecaCall, outcome: CallOutcome, stamp: Stamp) -> None:
         self._put(call.place, codec.answer_http(call.sent, outcome, stamp))
 
-    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[CallOutcome, Stamp], ...], stamp: Stamp) -> None:
         document = codec.several_document(call.sent, answers, stamp)
         self._put(call.place, HttpAnswer(200, codec.JSON_LINE, document))
 

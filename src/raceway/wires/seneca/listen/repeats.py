@@ -12,14 +12,14 @@ from typing import Protocol
 
 import msgspec
 
-from raceway.wires.seneca.codec.answer import Outcome, Result, Stamp
+from raceway.wires.seneca.codec.answer import CallOutcome, Result, Stamp
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
     """Result of a call: its answers, or `accepted` if it was asynchronous. Without `by_services` the only answer is an
     error of the bus."""
 
-    answers: tuple[tuple[Outcome, Stamp], ...] = ()
+    answers: tuple[tuple[CallOutcome, Stamp], ...] = ()
     accepted: bool = False
     by_services: bool = True
 

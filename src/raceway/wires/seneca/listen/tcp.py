@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from raceway.errors import BusyError
-from raceway.wires.seneca.codec.answer import Outcome, Stamp, answer_line, one_line, several_document
+from raceway.wires.seneca.codec.answer import CallOutcome, Stamp, answer_line, one_line, several_document
 from raceway.wires.seneca.codec.line import LineReceiver, LineRefused, read_line, refusal_line
 from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
@@ -64,10 +64,10 @@ class SenecaTcpSession(SenecaSession):
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
+    def reply(self, call: SenecaCall, outcome: CallOutcome, stamp: Stamp) -> None:
         self._put(answer_line(call.sent, outcome, stamp))
 
-    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[CallOutcome, Stamp], ...], stamp: Stamp) -> None:
         self._put(one_line(several_document(call.sent, answers, stamp)))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:

@@ -1,4 +1,4 @@
-"""Keys of zbus messages as columns of bronze, by the rules of `codec.zbus_rows`, for many messages at once.
+"""Keys of zbus messages as columns of bronze, by the rules of `codec.rows`, for many messages at once.
 
 Keys without a column become attributes: unknown headers and keys under their own names, and `zbus.topic`,
 `zbus.status`, `zbus.encoding`. A message to the broker without content (consume, heartbeat, admin) is of the kind
@@ -30,7 +30,7 @@ _OK, _FIRST_FINAL, _LAST_FINAL, _FIRST_ERROR = 200, 200, 599, 400
 _CHANGED = ("encoding", "content-type", "schema-id", "schema-version")
 
 
-class Columns:
+class CapturedColumns:
     """Columns of all messages, good or not; faults of values go to the verdicts of the heads."""
 
     def __init__(self, heads: HeadChecks) -> None:

@@ -4,7 +4,7 @@ Cuts are found with NumPy: each CRLF of a head ends a line, the first colon of a
 once for each spelling. So is a first line, by the codec's own function: clients send one or a few, again and again.
 Only if URIs carry whole messages there are as many first lines as messages, and no kernel decodes their escapes.
 
-Rules are in the order of `codec.zbus_head`, with its sentences. A differential test holds both to the same verdicts.
+Rules are in the order of `codec.head`, with its sentences. A differential test holds both to the same verdicts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """zbus captures: messages one after the other, as TCP carries them.
 
 Where messages end is found by a loop: the empty line after a head, then as many bytes as `content-length` says. All
-other rules are applied to all messages of a piece at once (`zbus_heads`, `zbus_columns`). A capture is read as a server
+other rules are applied to all messages of a piece at once (`heads`, `columns`). A capture is read as a server
 reads what a peer sends. If it is in doubt where a message ends, the rest of the file becomes one refused row: on a
 connection nothing would be read after it either.
 """
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from raceway import config
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
-from raceway.wires.captures.parsed import Borders, CaptureFault, Content, Parsed
+from raceway.wires.captures.parsed import Borders, CaptureBytes, CaptureFault, Parsed
 from raceway.wires.captures.slices import Bytes, replaced_text
-from raceway.wires.zbus.capture.columns import Columns
+from raceway.wires.zbus.capture.columns import CapturedColumns
 from raceway.wires.zbus.capture.heads import BAD_FORMAT, HeadChecks
 from raceway.wires.zbus.codec.head import END_OF_HEAD, ZbusLimits, too_long
 from raceway.wires.zbus.settings import ZbusWire
@@ -33,7 +33,7 @@ def form(settings: config.Config, _: bytes) -> Form:
     return Form(partial(split, limits=limits), partial(parse, limits=limits))
 
 
-def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
+def split(data: CaptureBytes, at: int, limits: ZbusLimits) -> Borders:
     """Return the borders of the next messages, enough for a piece; the last message of a file may be incomplete.
 
     An implausible length counts as 0: the message is refused when it is parsed, and what follows is not read.
@@ -67,7 +67,7 @@ def parse(data: Bytes, borders: Borders, limits: ZbusLimits) -> Parsed:
         return parse(data, known, limits)
     heads.check_whole()
     heads.check_text()
-    columns = Columns(heads)
+    columns = CapturedColumns(heads)
     columns.check()
     rows = np.flatnonzero(heads.verdicts.open)
     refused = heads.verdicts.refusals(lambda refused: replaced_text(heads.key("mq")).take(pa.array(refused)))

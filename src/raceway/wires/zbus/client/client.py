@@ -41,7 +41,7 @@ from raceway.net.client.options import Options
 from raceway.net.ids import random_ids
 from raceway.wires.zbus.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
-from raceway.wires.zbus.client.queue_service import Handler, QueueService
+from raceway.wires.zbus.client.queue_service import DeliveryHandler, QueueService
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
 
@@ -262,7 +262,7 @@ class ZbusClient(Client):
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
         return decode_payload((await self._ask(_Reply(queue, deadline), msgid, message)).body, reply)
 
-    async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
+    async def serve(self, queue: str, handler: DeliveryHandler, *, at_once: int = 64) -> QueueService:
         """Answer requests from a queue, up to `at_once` at the same time.
 
         `handler` takes a Delivery and returns the payload of the answer; it may be a coroutine function. An exception

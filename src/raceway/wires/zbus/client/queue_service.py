@@ -16,7 +16,7 @@ from raceway.wires.zbus.client.deliveries import Delivery
 
 log = logging.getLogger("raceway.client")
 
-Handler = Callable[[Delivery], Payload | Awaitable[Payload]]
+DeliveryHandler = Callable[[Delivery], Payload | Awaitable[Payload]]
 
 
 class QueueService(Resource):
@@ -25,7 +25,7 @@ class QueueService(Resource):
     Up to `at_once` requests are handled at the same time.
     """
 
-    def __init__(self, queue: str, consumer: MessageStream[Delivery], handler: Handler, at_once: int) -> None:
+    def __init__(self, queue: str, consumer: MessageStream[Delivery], handler: DeliveryHandler, at_once: int) -> None:
         self.queue = queue
         self._consumer, self._handler = consumer, handler
         self._free = asyncio.Semaphore(at_once)

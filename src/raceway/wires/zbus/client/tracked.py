@@ -30,7 +30,7 @@ from raceway.net.ids import random_ids
 from raceway.wires.zbus.client.client import QUEUE, QueueRow, ZbusClient
 from raceway.wires.zbus.client.deliveries import Consumer, Delivery, refusal
 from raceway.wires.zbus.client.line import Line, open_zbus
-from raceway.wires.zbus.client.queue_service import Handler, QueueService
+from raceway.wires.zbus.client.queue_service import DeliveryHandler, QueueService
 from raceway.wires.zbus.codec import client as codec
 from raceway.wires.zbus.codec.client import Received
 
@@ -38,7 +38,7 @@ log = logging.getLogger("raceway.client")
 
 # Broker address to queue name to the row that the broker reported.
 T = TypeVar("T")
-Table = dict[str, dict[str, QueueRow]]
+QueuesByBroker = dict[str, dict[str, QueueRow]]
 
 # How long to wait until trackers know a new queue. Brokers report at once; this is for slow ones.
 KNOWN_S = 5.0
@@ -53,7 +53,7 @@ class TrackerSubscription:
         self._changed = changed
         self._first = asyncio.Event()
         self._address, self._options = address, options
-        self.table: Table = {}
+        self.table: QueuesByBroker = {}
         self.refusal: RemoteError | None = None
 
     async def open(self) -> None:
@@ -91,7 +91,7 @@ class TrackerSubscription:
         self._changed()
 
 
-def read_table(body: bytes) -> Table:
+def read_table(body: bytes) -> QueuesByBroker:
     """Decode the table of a tracker; malformed reports are left out.
 
     Only the brokers' own reports are read: old trackers write references in place of repeated objects elsewhere.
@@ -101,7 +101,7 @@ def read_table(body: bytes) -> Table:
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
         log.warning("tracker sent no broker table")
         return {}
-    table: Table = {}
+    table: QueuesByBroker = {}
     for address, report in reports:
         with contextlib.suppress(msgspec.ValidationError, KeyError, TypeError):
             table[address] = msgspec.convert(report["mqTable"], dict[str, QueueRow])
@@ -245,7 +245,7 @@ class TrackedClient(Client):
         self._users.add(consumer)
         return consumer
 
-    async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
+    async def serve(self, queue: str, handler: DeliveryHandler, *, at_once: int = 64) -> QueueService:
         """Serve like `ZbusClient.serve`, at one broker. Raises RemoteError (404) if no broker has the queue."""
         consumer = TrackedConsumer(self, queue, (), None)
         await consumer.join()
@@ -281,7 +281,7 @@ class TrackedClient(Client):
     # ---- choosing ---------------------------------------------------------------------------------------------------
 
     @property
-    def table(self) -> Table:
+    def table(self) -> QueuesByBroker:
         """The table of all connected trackers; if none is connected, the last one known."""
         there = [each for each in self._followers if each.connected] or self._followers
         return {address: rows for follower in there for address, rows in follower.table.items()}

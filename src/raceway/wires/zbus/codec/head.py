@@ -9,7 +9,7 @@ transfer coding, an invalid header name) is refused and the connection closed: a
 in the rest (request smuggling; RFC 9112, 11.2). Any other (a bad escape, text that is not UTF-8) is a `fault` of this
 message alone.
 
-This is the slow path and the oracle: a learned shape (`zbus_shapes`) must agree with it on every byte.
+This is the slow path and the oracle: a learned shape (`shapes`) must agree with it on every byte.
 """
 
 from __future__ import annotations

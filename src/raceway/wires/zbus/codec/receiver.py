@@ -2,7 +2,7 @@
 
 zbus messages look like HTTP, but connections stay open, a client may start a message with a status line, replies are
 matched by `msgid` and come in any order, and the meaning of a message is in keys, from its headers or its URI.
-`zbus_stream` splits bytes into runs of messages, `zbus_rows` turns runs into columns; here they become events, in order
+`stream` splits bytes into runs of messages, `rows` turns runs into columns; here they become events, in order
 of arrival.
 
 Consecutive produces (or requests) are one event with a batch. Fields without a column are kept beside the batch, by
@@ -20,7 +20,7 @@ import msgspec
 from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch, Column
 from raceway.wires.zbus.codec import rows
 from raceway.wires.zbus.codec.head import ADMIN, BLANK, ZbusLimits, ZbusRefused
-from raceway.wires.zbus.codec.rows import Browser, Columns, KeyValueError
+from raceway.wires.zbus.codec.rows import Browser, ColumnValues, KeyValueError
 from raceway.wires.zbus.codec.shapes import ShapedRun
 from raceway.wires.zbus.codec.stream import Continue100, ZbusStream
 
@@ -31,7 +31,7 @@ TRACKER_METHODS = (b"track_report", b"track_sub")
 class _Messages(msgspec.Struct):
     """Rows in order of arrival. The batch has `topic` (the queue as sent, empty if none was named), `message_id` (None:
     the broker makes one), `payload`, and where used `reply_to` (mq-reply), `parent_id` (msgid-raw), `encoding`,
-    `schema_id`, `schema_version`, `routing_key`, `attributes` (unknown headers, and those listed in `zbus_rows`)."""
+    `schema_id`, `schema_version`, `routing_key`, `attributes` (unknown headers, and those listed in `rows`)."""
 
     batch: Batch
     ack: bool | list[bool] = True
@@ -81,7 +81,7 @@ class Admin(msgspec.Struct, frozen=True):
     browser: Browser | None = None
 
 
-Event = Produce | Ask | Consume | ZbusHeartbeat | Admin | ZbusRefused | Continue100
+ZbusEvent = Produce | Ask | Consume | ZbusHeartbeat | Admin | ZbusRefused | Continue100
 
 # Commands whose messages become rows of a batch; a consume is an event of its own.
 _MESSAGES: dict[bytes, type[Produce | Ask]] = {b"produce": Produce, b"request": Ask}
@@ -98,16 +98,16 @@ class ZbusReceiver:
 
     def __init__(self, limits: ZbusLimits) -> None:
         self._stream = ZbusStream(limits)
-        self._events: list[Event] = []
+        self._events: list[ZbusEvent] = []
         self._kind: type[Produce | Ask] = Produce
-        self._parts: list[tuple[int, Columns]] = []
+        self._parts: list[tuple[int, ColumnValues]] = []
 
     @property
     def pending(self) -> int:
         """Bytes of an unfinished message."""
         return self._stream.pending
 
-    def receive_data(self, data: bytes) -> list[Event]:
+    def receive_data(self, data: bytes) -> list[ZbusEvent]:
         """Add received bytes; return the events they complete."""
         for found in self._stream.receive(data):
             if not isinstance(found, ShapedRun):
@@ -168,7 +168,7 @@ class ZbusReceiver:
         for row in range(len(run.bodies)):
             self._take_run(cmd, run.part(row, row + 1))
 
-    def _consume(self, columns: Columns, count: int) -> None:
+    def _consume(self, columns: ColumnValues, count: int) -> None:
         """Turn a run of consumes into events."""
         # Publish/subscribe: a comma-separated list, of which `*` alone means every topic.
         topics = columns.get("topics")
@@ -197,7 +197,7 @@ class ZbusReceiver:
         batch = Batch(len(columns["payload"]), wire=ZBUS, kind=self._kind.kind, **columns)
         self._events.append(self._kind(batch, **beside))
 
-    def _take_event(self, event: Event) -> None:
+    def _take_event(self, event: ZbusEvent) -> None:
         """Append an event after the rows that came before it."""
         self._take_messages()
         self._events.append(event)

@@ -21,7 +21,7 @@ from raceway.model.envelope import Column, encode_attributes
 from raceway.wires.zbus.codec.head import ALIASES, EchoedId
 from raceway.wires.zbus.codec.shapes import ShapedRun, same_or_all
 
-Columns = dict[str, Any]
+ColumnValues = dict[str, Any]
 
 # RFC 9110, 15.3.5, 15.3.6 and 15.4.5: responses without content. An HTTP receiver would take a body for the next
 # message.
@@ -89,7 +89,7 @@ def differs(run: ShapedRun) -> bool:
     return any(name in _SINGLE and type(value) is list for name, value in run.keys.items())
 
 
-def message_columns(run: ShapedRun) -> Columns:
+def message_columns(run: ShapedRun) -> ColumnValues:
     """Return the columns of produced messages and requests. Raises KeyValueError."""
     columns, single, relayed = _split_keys(run)
     columns["payload"] = run.bodies
@@ -107,7 +107,7 @@ def message_columns(run: ShapedRun) -> Columns:
     return columns
 
 
-def consume_columns(run: ShapedRun) -> Columns:
+def consume_columns(run: ShapedRun) -> ColumnValues:
     """Return the columns of consumes, under the names of Consume's fields. Raises KeyValueError."""
     columns, single, _ = _split_keys(run)
     found = {name: columns[column] for column, name in _OF_CONSUMES.items() if column in columns}
@@ -116,17 +116,17 @@ def consume_columns(run: ShapedRun) -> Columns:
     return found
 
 
-def common_columns(run: ShapedRun) -> Columns:
+def common_columns(run: ShapedRun) -> ColumnValues:
     """Return the columns that every command may have: queue, id, token, acknowledgement, and the browser's page."""
     return _split_keys(run)[0]
 
 
-def _split_keys(run: ShapedRun) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Column[bytes]]]:
+def _split_keys(run: ShapedRun) -> tuple[ColumnValues, dict[bytes, bytes], dict[bytes, Column[bytes]]]:
     """Return the columns of keys that may differ within a run; the keys to inspect; and the keys that are only
     relayed."""
     keys = run.keys
     # Acknowledgement is on by default.
-    columns: Columns = {"topic": b"", "ack": _truth(keys[b"ack"]) if b"ack" in keys else True}
+    columns: ColumnValues = {"topic": b"", "ack": _truth(keys[b"ack"]) if b"ack" in keys else True}
     single: dict[bytes, bytes] = {}
     relayed: dict[bytes, Column[bytes]] = {}
     for name, value in keys.items():
@@ -175,7 +175,7 @@ def _truth(value: Column[bytes]) -> bool | list[bool]:
     return is_true(value)  # type: ignore[arg-type]  # as above
 
 
-def _take_status(columns: Columns, single: dict[bytes, bytes], run: ShapedRun) -> None:
+def _take_status(columns: ColumnValues, single: dict[bytes, bytes], run: ShapedRun) -> None:
     """Take the status from the key, otherwise from a status line. 200 is the default and not stored."""
     # `reply-code` is an extension of the real server, for clients that send a request line.
     code = single.pop(b"reply-code", None)
@@ -194,7 +194,7 @@ def is_final(status: int) -> bool:
     return 200 <= status <= 599
 
 
-def _take_encoding(columns: Columns, single: dict[bytes, bytes]) -> None:
+def _take_encoding(columns: ColumnValues, single: dict[bytes, bytes]) -> None:
     """Fill the one column for content type (has a slash) and charset (has none); the other becomes an attribute."""
     encoding, content_type = single.pop(b"encoding", b""), single.get(b"content-type", b"")
     label = encoding or single.get(b"content-encoding", b"")
@@ -207,7 +207,7 @@ def _take_encoding(columns: Columns, single: dict[bytes, bytes]) -> None:
         single[b"zbus.encoding"] = encoding
 
 
-def _take_number(columns: Columns, single: dict[bytes, bytes], name: bytes, column: str) -> None:
+def _take_number(columns: ColumnValues, single: dict[bytes, bytes], name: bytes, column: str) -> None:
     """Move a number in canonical decimal form to its column; any other text stays an attribute."""
     text = single.get(name, b"")
     # Canonical only ("7", not "07"): the value must leave in the spelling it came in.
@@ -247,7 +247,7 @@ def _attributes_of(names: Iterable[bytes], values: Iterable[Any]) -> bytes | Non
     return encode_attributes({name.decode(): value.decode() for name, value in pairs if value is not None})
 
 
-def joined(parts: list[tuple[int, Columns]]) -> Columns:
+def joined(parts: list[tuple[int, ColumnValues]]) -> ColumnValues:
     """Concatenate the columns of consecutive runs, each with its number of rows."""
     if len(parts) == 1:
         return parts[0][1]

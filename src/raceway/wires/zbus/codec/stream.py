@@ -1,4 +1,4 @@
-"""A byte stream split into zbus messages, shared by the broker (`zbus`) and its clients (`zbus_client`).
+"""A byte stream split into zbus messages, shared by the broker (`receiver`) and its clients (`client`).
 
 A message is a head and as many bytes as it says. An incomplete head is kept in one growing buffer that is searched from
 where the last search ended; an incomplete body is kept in pieces and joined once. So the cost is linear in the bytes
@@ -26,7 +26,7 @@ class Continue100(msgspec.Struct, frozen=True):
     """The peer waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1)."""
 
 
-Found = ShapedRun | ZbusRefused | Continue100
+StreamPart = ShapedRun | ZbusRefused | Continue100
 
 
 class _Open:
@@ -66,14 +66,14 @@ class ZbusStream:
         self._made_shapes = 0
         self._alike: Alike | None = None
         self._over = False
-        self._found: list[Found] = []
+        self._found: list[StreamPart] = []
 
     @property
     def pending(self) -> int:
         """Bytes of an unfinished message."""
         return self._open.pending if self._open is not None else len(self._begun)
 
-    def receive(self, data: bytes) -> list[Found]:
+    def receive(self, data: bytes) -> list[StreamPart]:
         """Add received bytes; return what they complete, in order."""
         # After a framing error nothing can be trusted; the listener closes.
         if self._over:
