@@ -15,9 +15,16 @@ from typing import NamedTuple
 
 import pytest
 
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
+    DeadLetter,
+    SetSubscriptionFailurePolicyRequest,
+    SubscriptionFailurePolicy,
+    SubscriptionResponse,
+)
+from raceway.wires.danube.codec.pb.danube_api_pb2 import NackRequest, NackResponse
 from tests.recovery.test_kill import ROLLING, START_S
 from tests.rigs.danube_process import Came, DanubeProcess, danube_process
-from tests.rigs.danube_wire import danube_url
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server, wait_until
 
@@ -118,3 +125,46 @@ def test_a_client_that_keeps_working_never_notices(tmp_path: Path) -> None:
 
 def is_complete(client: DanubeProcess, scene: Scene, stored: dict[str, int]) -> bool:
     return stored[scene.name] <= len(first_times(client.came(*scene.consumers)))
+
+
+# ---- a message that nobody survives ----------------------------------------------------------------------------------
+
+TOPIC, LETTERS = "/default/deadly", "/default/letters"
+
+
+def test_failures_of_a_message_are_counted_over_kills_until_it_is_a_dead_letter(tmp_path: Path) -> None:
+    """A refusal that was answered counts, though the bus is killed right behind it."""
+    with running_server(tmp_path / "data") as server:
+        with danube_wire(server) as wire:
+            producer = wire.producer(TOPIC)
+            consumer = wire.consumer(TOPIC)
+            allow_failures(wire, 2)
+            wire.send(producer, TOPIC, b"deadly")
+            wire.send(producer, TOPIC, b"good")
+        for _ in range(3):
+            with danube_wire(server) as wire:
+                stream = wire.listen(consumer)  # one that nobody holds is closed, and its messages are not out any more
+                message = next(stream)
+                assert message.payload == b"deadly"
+                refused = NackRequest(msg_id=message.msg_id, subscription_name="s", delay_ms=0, reason="it falls over")
+                wire.ask("danube.ConsumerService/Nack", refused, NackResponse)
+                server.kill()
+            server.start(START_S)
+        with danube_wire(server) as wire:
+            message = next(wire.listen(consumer))
+            assert message.payload == b"good", "the subscription goes on"
+            wire.ack(message)
+            letters = wire.consumer(LETTERS, "clerk", "morgue")
+            dead = next(wire.listen(letters))
+            assert (dead.payload, dead.attributes["x-failure-reason"]) == (b"deadly", "it falls over")
+
+
+def allow_failures(wire: DanubeWire, count: int) -> None:
+    wire.producer(LETTERS, "undertaker")
+    wire.consumer(LETTERS, "clerk", "morgue")
+    policy = SubscriptionFailurePolicy(
+        max_redelivery_count=count, ack_timeout_ms=30_000, base_redelivery_delay_ms=1, max_redelivery_delay_ms=1,
+        poison_policy=DeadLetter, dead_letter_topic=LETTERS,
+    )  # fmt: skip
+    request = SetSubscriptionFailurePolicyRequest(topic=TOPIC, subscription="s", failure_policy=policy)
+    wire.ask("danube_admin.TopicAdmin/SetSubscriptionFailurePolicy", request, SubscriptionResponse)

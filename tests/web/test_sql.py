@@ -80,6 +80,15 @@ def test_a_query_that_takes_too_long_is_ended(data: Path) -> None:
     bus.close()
 
 
+def test_a_result_that_is_too_large_is_refused(data: Path) -> None:
+    bus = Bus(data, max_bytes=3000)
+    assert bus.ask("SELECT repeat('x', 400) FROM range(5)").json()["rows"] == [["x" * 400]] * 5
+    error = bus.ask("SELECT repeat('x', 400) FROM range(10)").json()["error"]
+    assert error["code"] == "sql_limit"
+    assert "3,000 bytes (sql.max_bytes)" in error["message"]
+    bus.close()
+
+
 def test_messages_are_for_those_who_may_read_messages(data: Path) -> None:
     """Everybody else has the tables of figures."""
     bus = Bus(data, "secret of the administrator")

@@ -340,7 +340,7 @@ class Listen(OpenSection, frozen=True):
     held back."""
     output_total_bytes: Positive = 256 * MIB
     """Bytes of output that wait for all connections of a wire together; each connection has an equal share, 1 MiB at
-    least."""
+    least. On the console port those whose answers wait are closed beyond it, the largest first."""
     stall_s: Interval = 60.0
     """Close a connection whose peer has read none of its waiting output for this time."""
     socket_send_bytes: Positive = 256 * KIB
@@ -477,6 +477,8 @@ class SqlSettings(Section, frozen=True):
     """Memory of one query."""
     max_rows: Positive = 100_000
     """Maximum number of rows of one result."""
+    max_bytes: Positive = 64 * MIB
+    """Maximum size of one result."""
     max_running: Positive = 1
     """Queries that run at the same time; others wait."""
 

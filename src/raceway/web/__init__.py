@@ -4,7 +4,8 @@ Read in this order:
   routing        how a route is declared, once, on its handler; access, OpenAPI and the manual derive from it
   inputs, answers                query strings and bodies into records; errors into responses
   app            the application: all groups of routes, joined
-  connection, guard, doorman     limits of a connection, cross-site requests, permissions
+  connection, unread             limits of a connection; answers that nobody reads
+  guard, doorman                 cross-site requests; permissions
   peer           the peer of a request: how a handler asks the bus (`broker/door.py`)
   asking         queries that take a while, run outside the event loop
   administration what operators change: topics, subscriptions, queues, connections

@@ -6,7 +6,8 @@ after an overlong line between chunks, and after trailers: nothing here reads th
 headers would trust fields that no check has seen (RFC 9110, 6.5.1).
 
 Buffered requests count towards the input budget that all connections of the bus share. A question whose asker has
-disconnected is cancelled: nobody reads its answer, and others wait for their turn behind it.
+disconnected is cancelled: nobody reads its answer, and others wait for their turn behind it. Answers that nobody reads
+are bounded by `unread`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from raceway.errors import MalformedError
 from raceway.net.runtime import Runtime
 from raceway.net.unsent import unsent
 from raceway.web.answers import ABORT, ASKING, UNSENT
+from raceway.web.unread import UnreadAnswers
 
 
 class BoundedConnection(HttpToolsProtocol):
     runtime: ClassVar[Runtime]
+    unread: ClassVar[UnreadAnswers]
     head_limit: ClassVar[int]
     head_s: ClassVar[float]
     max_connections: ClassVar[int]
@@ -48,6 +51,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self.unread.forget(self.transport)
         super().connection_lost(exc)
         while self._asking:
             self._asking.pop().cancel()
@@ -78,6 +82,17 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self.transport.abort()
         self.runtime.unfinished.release(self)
+
+    # ---- called by the transport -------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Without a length an answer is a stream, and sent in pieces.
+        self.unread.watch(self.transport, is_stream=bool(self.cycle and self.cycle.chunked_encoding))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread.forget(self.transport)
 
     # ---- called by the parser ----------------------------------------------------------------------------------------
 
@@ -138,7 +153,7 @@ class BoundedConnection(HttpToolsProtocol):
 def bounded_connection(runtime: Runtime, listen: config.Listen) -> type[BoundedConnection]:
     """Return a connection class with these limits, for uvicorn to instantiate."""
     bounds: dict[str, Any] = {
-        "runtime": runtime, "head_limit": listen.http.head_limit, "head_s": listen.head_s,
-        "max_connections": listen.http.max_connections,
+        "runtime": runtime, "unread": UnreadAnswers(runtime, listen), "head_limit": listen.http.head_limit,
+        "head_s": listen.head_s, "max_connections": listen.http.max_connections,
     }  # fmt: skip
     return type("BoundedConnection", (BoundedConnection,), bounds)

@@ -20,18 +20,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway import errors
+from raceway.model.envelope import encode_json
 from raceway.model.security import OWNER
 from raceway.model.sql import SqlAsked, SqlForm, SqlTold
 from raceway.web.answers import NotInstalledError, principal_of
 from raceway.web.pipeline import TABLES, maybe_missing, table_folders
-from raceway.web.routing import LOOKUP, Site, SiteRoutes, get
+from raceway.web.routing import JSON, LOOKUP, Site, SiteRoutes, get
 
 SANDBOX = "raceway.pipeline.sandbox"
 # Tables of figures: names of topics and services, counts and times, but no messages.
 FIGURES = frozenset(("gold.topic_stats", "gold.service_graph", "gold.schema_usage"))
 # Queries that may wait for their turn.
 MOST_WAITING = 8
-MOST_BYTES = 256 * 1024 * 1024
 MEDIA_TYPES: dict[SqlForm, str] = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 
 
@@ -72,9 +72,9 @@ class SqlRoutes(SiteRoutes):
             raise NotInstalledError(missing)
         if self._waiting >= MOST_WAITING:
             raise errors.BusyError(f"{MOST_WAITING} queries are waiting already")
-        asked = await self._site.desk.run(lambda: self._asked(request, query))
         self._waiting += 1
         try:
+            asked = await self._site.desk.run(lambda: self._asked(request, query))
             await self._turns.acquire()
         finally:
             self._waiting -= 1
@@ -85,7 +85,9 @@ class SqlRoutes(SiteRoutes):
         finally:
             self._turns.release()
         if query.form == "json":
-            return SqlRows(told.columns, msgspec.json.decode(body), told.is_cut, took_ms)
+            # The rows are JSON already: a large result decoded and encoded again would hold up the bus.
+            found = {"columns": told.columns, "rows": msgspec.Raw(body), "is_cut": told.is_cut, "took_ms": took_ms}
+            return Response(encode_json(found), media_type=JSON)
         headers = {"content-disposition": f'attachment; filename="result.{query.form}"', "x-cut": str(told.is_cut)}
         return Response(body, media_type=MEDIA_TYPES[query.form], headers=headers)
 
@@ -113,15 +115,14 @@ class SqlRoutes(SiteRoutes):
         )  # fmt: skip
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                output = await _talk(child, msgspec.json.encode(asked))
+                line, body = await _talk(child, msgspec.json.encode(asked), self._settings.max_bytes)
         except TimeoutError as error:
             raise SqlLimitError(f"the query took longer than {self._settings.timeout_s:g} s (sql.timeout_s)") from error
         finally:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
-        line, found, body = output.partition(b"\n")
-        if not found:  # killed by the kernel, or out of memory where nothing can be said any more
+        if not line:  # killed by the kernel, or out of memory where nothing can be said any more
             raise SqlLimitError(f"the query needed more memory or time than it may take (exit {child.returncode})")
         told = msgspec.json.decode(line, type=SqlTold)
         if told.error:
@@ -129,16 +130,22 @@ class SqlRoutes(SiteRoutes):
         return told, body
 
 
-async def _talk(child: asyncio.subprocess.Process, sent: bytes) -> bytes:
-    """Write to a process and read all that it writes. Raises SqlLimitError."""
+async def _talk(child: asyncio.subprocess.Process, sent: bytes, most: int) -> tuple[bytes, bytes]:
+    """Write to a process; return the line that it writes first, and what follows. Raises SqlLimitError."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(sent)
     child.stdin.close()
-    output = bytearray()
+    line, pieces, size = b"", list[bytes](), 0
     while piece := await child.stdout.read(1 << 20):
-        output += piece
-        if len(output) > MOST_BYTES:
-            raise SqlLimitError(f"the result is larger than {MOST_BYTES:,} bytes: ask for fewer rows or columns")
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise SqlLimitError(
+                f"the result is larger than {most:,} bytes (sql.max_bytes): ask for fewer rows or columns"
+            )
+        if not line and b"\n" in piece:
+            line, _, rest = b"".join(pieces).partition(b"\n")
+            pieces = [rest]
     await child.wait()
-    return bytes(output)
+    return line, b"".join(pieces)
