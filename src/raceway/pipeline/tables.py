@@ -138,28 +138,24 @@ class Table:
         return [DAY, *(name for name, _ in columns_of(self.ddl) if name == CLOSED)]
 
 
-def _no_transform(_: Inputs) -> DataFrame:
-    raise NotImplementedError
-
-
 def _append(work: Step) -> NewRows:
     return NewRows(work.table.transform(work.inputs()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Derived(Table):
     """A table computed from others.
 
     inputs     tables whose changes it follows
-    looks_up   tables that are searched for earlier rows, and must be as far as the inputs
     transform  all rows of the inputs to all rows of the table
+    looks_up   tables that are searched for earlier rows, and must be as far as the inputs
     advance    what changed in the inputs to new rows; default: `transform` of the added rows, appended
     due        whether there is work though no input changed, because time went on
     """
 
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[str, ...]
+    transform: Transform
     looks_up: tuple[str, ...] = ()
-    transform: Transform = _no_transform
     advance: Advance = _append
     due: Callable[[Step], bool] = lambda _: False
 
