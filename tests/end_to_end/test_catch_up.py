@@ -135,5 +135,5 @@ def test_what_retention_removed_is_counted_logged_and_told() -> None:
         assert numbers == sorted(set(numbers)), "in order, once"
         assert len(numbers) < len(payloads)
         assert server.metric("raceway_live_gaps_total") >= 1
-        assert "retention overtook a subscriber" in server.stderr
+        assert "rows missed by a subscriber" in server.stderr
         assert watcher.wait_for(lambda message: b"removed by retention" in message.payload)

@@ -159,6 +159,40 @@ def test_failures_of_a_message_are_counted_over_kills_until_it_is_a_dead_letter(
             assert (dead.payload, dead.attributes["x-failure-reason"]) == (b"deadly", "it falls over")
 
 
+# ---- retention in between --------------------------------------------------------------------------------------------
+
+
+def test_no_answered_acknowledgement_comes_back_when_retention_moved_the_cursor_before_the_kill(tmp_path: Path) -> None:
+    """The first message is never acknowledged, every other one of the rest is; the first segments are removed."""
+    limits = {"SEGMENT_BYTES": 4000, "SEAL": "false", "UPKEEP_S": 0.1}
+    limits |= {"RETENTION__MAX_BYTES": 30_000, "RETENTION__MAX_PINNED": 30_000}
+    env = {f"RACEWAY_JOURNAL__{name}": value for name, value in limits.items()}
+    with running_server(tmp_path / "data", **env) as server:
+        with danube_wire(server) as wire:
+            producer, consumer = wire.producer(TOPIC), wire.consumer(TOPIC)
+            stream = wire.listen(consumer)
+            acknowledged: set[int] = set()
+            for number in range(60):
+                wire.send(producer, TOPIC, b"%d" % number)
+                message = next(stream)
+                if number % 2:
+                    wire.ack(message)
+                    acknowledged.add(message.msg_id.topic_offset)
+            filler = wire.producer("/default/filler")
+            for _ in range(30):
+                wire.send(filler, "/default/filler", bytes(1000))
+            wait_until(lambda: "cursor moved by retention" in server.stderr, what="retention")
+            server.kill()
+        server.start(START_S)
+        with danube_wire(server) as wire:
+            lag = server.metric("raceway_subscriptions_lag")
+            assert 0 < lag < 30, "a part of what was not acknowledged is left"
+            stream = wire.listen(consumer)
+            again = [next(stream).msg_id.topic_offset for _ in range(int(lag))]
+            assert not acknowledged.intersection(again)
+            assert again[-1] == 58
+
+
 def allow_failures(wire: DanubeWire, count: int) -> None:
     wire.producer(LETTERS, "undertaker")
     wire.consumer(LETTERS, "clerk", "morgue")

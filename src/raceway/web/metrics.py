@@ -38,7 +38,10 @@ COUNTERS = {
     "silent_peers_closed": ("bus.silent_closed", "Peers closed because they were idle too long."),
     "detached_subscribers": ("bus.detached", "Times that a subscriber left the live path and read from the journal."),
     "rejoined_subscribers": ("bus.rejoined", "Times that a subscriber caught up and returned to the live path."),
-    "live_gaps": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
+    "live_gaps": (
+        "bus.gaps",
+        "Times that a subscriber that read from the journal missed rows: removed by retention, or lost.",
+    ),
     "dropped_answers": (
         "bus.answers_dropped",
         "Unsolicited replies and system messages dropped because the peer was full.",

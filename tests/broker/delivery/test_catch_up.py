@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from raceway.broker.delivery import catch_up
 from raceway.wires.mb.listen.session import MbSession
@@ -63,6 +67,35 @@ def test_what_retention_took_is_told_as_a_gap_and_reading_goes_on_behind_it() ->
     assert f"to {first - 1}" in told
     publish(model, 1)
     assert seat.got()[-1] == seat.expected[-1], "it is live"
+
+
+def test_what_damage_took_is_told_as_a_gap_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LiveModel()
+    seat = behind(model)
+    journal = model.desk.journal
+    begin = journal.committed
+    publish(model, 8)
+    lost = {begin + 2, begin + 3, begin + 6}
+    gone = [row["payload"] for rows in journal.read(0) for row in rows.to_pylist() if row["sequence"] in lost]
+    read = journal.read
+
+    def read_what_is_left(start: int, stop: int | None = None) -> Iterator[pa.RecordBatch]:
+        for rows in read(start, stop):
+            kept = [row["sequence"] not in lost for row in rows.to_pylist()]
+            yield rows.filter(pa.array(kept))
+
+    monkeypatch.setattr(journal, "read", read_what_is_left)
+    with capture_logs() as logs:
+        model.finish()
+    assert seat.got() == [each for each in seat.expected if each not in gone]
+    told = [each for each in logs if each["event"] == "rows missed by a subscriber"]
+    assert {
+        (each["first"], each["next"], each["reason"]) for each in told if each["subscriber"] == session_of(seat).id
+    } == {
+        (begin + 2, begin + 4, "lost by damage"),
+        (begin + 6, begin + 7, "lost by damage"),
+    }
+    assert model.desk.counted("bus.gaps") == len(told)
 
 
 def test_rows_that_were_not_stored_while_a_subscriber_was_behind_are_not_read_and_their_places_are() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from raceway.broker.queues import queue as queues
 from raceway.broker.queues.queue import HELD_BYTES, HELD_ROWS, KEPT_BYTES, KEPT_ROWS, READ_ROWS, batch_of
@@ -208,6 +209,21 @@ def test_a_purge_drops_what_waits_and_leaves_what_is_handed_out(bench: QueueBenc
     bench.produce(b"new")
     bench.settle()
     assert peer.payloads == [b"0", b"new"]
+
+
+def test_what_an_administrator_skips_is_not_told_as_lost(bench: QueueBench) -> None:
+    bench.create()
+    bench.produce(*numbered(0, KEPT_ROWS + 500))
+    bench.settle()
+    with capture_logs() as logs:
+        bench.queue().purge()
+        bench.produce(*numbered(0, KEPT_ROWS + 500))
+        bench.settle()
+        bench.queue().move(2 * KEPT_ROWS + 1000)
+        bench.settle()
+    assert bench.kept_cursor() == 2 * KEPT_ROWS + 1000
+    assert bench.counted("bus.subscription_skipped") == 0
+    assert not [each for each in logs if each["event"] == "undelivered rows lost"]
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

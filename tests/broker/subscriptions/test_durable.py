@@ -228,6 +228,43 @@ def test_a_row_that_cannot_be_read_is_stepped_over(
     assert bench.kept_cursor() == 100
 
 
+def lose(monkeypatch: pytest.MonkeyPatch, *offsets: int) -> None:
+    """These rows cannot be read any more."""
+    find = RecentRows.find
+    monkeypatch.setattr(RecentRows, "find", lambda self, topic, n: None if n in offsets else find(self, topic, n))
+
+
+def test_rows_that_are_lost_before_they_are_delivered_again_are_told(
+    bench: SubscribingBench, p: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = bench.member()
+    for payload in payloads(10):  # each in a commit, and so a piece, of its own
+        bench.sent(p, payload)
+    consumer.leave()
+    lose(monkeypatch, 3, 4, 7)
+    with capture_logs() as logs:
+        consumer = bench.open(consumer.id)
+        assert consumer.offsets == [0, 1, 2, 5, 6, 8, 9]
+    (told,) = [each for each in logs if each["event"] == "undelivered rows lost"]
+    assert (told["first"], told["last"], told["rows"]) == (3, 7, 3)
+    assert bench.counted("bus.subscription_skipped") == 3
+
+
+def test_a_message_that_is_lost_before_it_becomes_a_dead_letter_is_told(
+    bench: SubscribingBench, p: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = FailurePolicy(max_redelivery_count=0, poison="dead_letter", dead_letter_topic="dead")
+    bench.member()
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=policy)
+    bench.sent(p, *payloads(2))
+    lose(monkeypatch, 0)
+    with capture_logs() as logs:
+        bench.nack(0)
+    (told,) = [each for each in logs if each["event"] == "undelivered rows lost"]
+    assert (told["first"], told["rows"]) == (0, 1)
+    assert (bench.counted("bus.subscription_skipped"), bench.kept_cursor()) == (1, 1)
+
+
 # ---- acknowledgements ------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from raceway.broker.delivery.recent import RecentRows
 from raceway.errors import UnknownConsumerError, UnknownSubscriptionError
 from raceway.model.subscriptions import SubscriptionType
 from tests.rigs.doubles import Message
@@ -100,6 +102,26 @@ def test_a_full_owner_of_keys_does_not_hold_up_the_others(bench: SubscribingBenc
     bench.sent(p, b"e3", key=b"e1")
     assert east.payloads == [b"e0", b"e1", b"e2", b"e3"]
     assert bench.status().dropped == 0
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "key_shared"])
+def test_rows_that_are_lost_before_there_is_room_are_told(
+    bench: SubscribingBench, p: int, kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = bench.member(kind, sink=RecordingSink(room=0))
+    bench.sent(p, *(b"%d" % number for number in range(6)), key=b"k")
+    find, first_from = RecentRows.find, RecentRows.first_from
+    monkeypatch.setattr(RecentRows, "find", lambda self, topic, n: None if n < 4 else find(self, topic, n))
+    monkeypatch.setattr(
+        RecentRows, "first_from", lambda self, topic, n, end: max(n, 4) if n < 4 else first_from(self, topic, n, end)
+    )
+    with capture_logs() as logs:
+        consumer.make_room()
+        bench.settle()
+    assert consumer.payloads == [b"4", b"5"]
+    (told,) = [each for each in logs if each["event"] == "undelivered rows lost"]
+    assert (told["first"], told["last"], told["rows"]) == (0, 3, 4)
+    assert (bench.counted("bus.subscription_skipped"), bench.counted("bus.gaps")) == (4, 1)
 
 
 class Publisher:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.broker.subscriptions.progress import Ahead, done_counts
+from raceway.config import Retention
 from raceway.model.subscriptions import FailurePolicy
 from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
 
@@ -45,6 +46,12 @@ def test_what_was_done_is_done_after_a_restart_and_nothing_else(done: list[bool]
 def test_what_lies_behind_the_end_of_the_topic_is_forgotten() -> None:
     ahead = Ahead.restored({"offset": 0, "done": [1, 2, 3, 4]}, end=2)
     assert [ahead.pass_publish(offset) for offset in range(10)] == [False, True] + [False] * 8
+
+
+def test_counts_begin_where_the_cursor_was_before_retention_moved_it() -> None:
+    ahead = Ahead.restored({"offset": 5, "begun": 0, "done": [1, 1, 2, 3, 1, 2]}, 20)  # done: 1, 4 to 6, 8 and 9
+    assert ahead.publishes == 4
+    assert [offset for offset in range(5, 12) if ahead.pass_publish(offset)] == [5, 6, 8, 9]
 
 
 def test_rows_of_earlier_releases_have_no_counts() -> None:
@@ -138,6 +145,38 @@ def test_a_message_that_blocks_its_subscription_blocks_it_after_a_kill_too(bench
     bench.crash()
     consumer = bench.open(consumer.id)
     assert (consumer.offsets, bench.status().poisoned) == ([], 1)
+
+
+def test_what_was_acknowledged_and_refused_is_kept_when_retention_moves_the_cursor(tmp_path: Path) -> None:
+    retention = Retention(max_bytes=20_000, max_pinned=20_000)
+    bench = SubscribingBench(tmp_path, {"segment_bytes": 5000, "seal": False, "retention": retention})
+    producer, consumer = bench.producer(), bench.member()
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=1))
+    for number in range(60):
+        bench.sent(producer, b"%d" % number + bytes(500))
+        if number % 10 == 9:
+            bench.request(b"%036d" % number)
+    requests = [offset for offset in range(66) if offset % 11 == 10]
+    bench.ack(*(offset for offset in range(1, 60) if offset % 2 and offset not in requests))
+    bench.nack(2, 58, 64, delay_ms=10**6)
+    bench.journal.upkeep()
+    first = bench.kept_cursor()
+    assert first is not None
+    assert 2 < first == bench.journal.offsets(TOPIC)[0] < 50
+    wanted = [n for n in range(first, 66) if n not in requests and not (n % 2 and n < 60)]
+    for _ in range(2):
+        bench.crash()
+        assert bench.status().lag == len(wanted)
+        consumer = bench.open(consumer.id)
+        assert consumer.offsets == wanted
+        assert bench.status().lag == len(wanted)
+        consumer.leave()
+    consumer = bench.open(consumer.id)
+    bench.nack(58, delay_ms=0)
+    assert bench.status().poisoned == 1, "the refusal before the kill counts"
+    bench.ack(*wanted)
+    assert (bench.status().lag, bench.kept_cursor()) == (0, 66)
+    bench.close()
 
 
 def test_a_place_that_was_chosen_forgets_what_was_done_and_what_had_failed(bench: SubscribingBench) -> None:

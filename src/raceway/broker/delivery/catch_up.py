@@ -13,8 +13,9 @@ After a failed commit its positions are assigned again. Code that keeps a positi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -61,16 +62,18 @@ class Outlet(Protocol):
     def join(self, aside: list[tuple[Run, bytes]]) -> None:
         """Deliver the buffered copies and return to the live path."""
 
-    def tell_gap(self, first: int, stop: int) -> None:
-        """Note that rows between these positions were removed before they could be delivered."""
+    def tell_gap(self, first: int, stop: int, reason: str) -> None:
+        """Note that rows between these positions were removed or lost before they could be delivered."""
 
 
 class _Piece(NamedTuple):
-    """Result of one read: publishes of wanted topics, the next position, and topics not yet matched."""
+    """Result of one read: publishes of wanted topics, the next position, topics not yet matched, and positions that
+    could not be read."""
 
     batch: Batch | None
     next: int
     unknown: tuple[str, ...] = ()
+    lost: Sequence[tuple[int, int]] = ()
 
 
 class CatchUps:
@@ -95,11 +98,11 @@ class CatchUps:
         self._bus.after_commit(catch_up.settled)
         return catch_up
 
-    def tell_gap(self, subscriber: str, first: int, stop: int) -> None:
-        """Count and log that retention removed rows before a subscriber read them."""
+    def tell_gap(self, subscriber: str, first: int, stop: int, reason: str) -> None:
+        """Count and log that rows were removed or lost before a subscriber read them."""
         self._bus.meter.counts["bus.gaps"] += 1
-        log.warning("retention overtook a subscriber", subscriber=subscriber, first=first, next=stop)
-        text = f"subscriber {subscriber} missed positions {first} to {stop - 1}: removed by retention"
+        log.warning("rows missed by a subscriber", subscriber=subscriber, first=first, next=stop, reason=reason)
+        text = f"subscriber {subscriber} missed positions {first} to {stop - 1}: {reason}"
         self._bus.logs.emit("warn", text, module="broker")
 
     def read(self, catch_up: CatchUp) -> None:
@@ -257,7 +260,7 @@ class CatchUp:
         if not self.open:
             return
         if isinstance(found, TrimmedError):
-            self._outlet.tell_gap(self.position, found.first)
+            self._outlet.tell_gap(self.position, found.first, "removed by retention")
             self.position = max(self.position, found.first)
         elif isinstance(found, Exception):
             log.error("catch-up read failed", reason=str(found))
@@ -267,6 +270,8 @@ class CatchUp:
             for name in found.unknown:
                 self._verdicts[name] = self._outlet.wants(self._bus.topics.own(name))
             self.position = found.next
+            for first, stop in found.lost:
+                self._outlet.tell_gap(first, stop, "lost by damage")
             if found.batch is not None:
                 for run in runs_of(found.batch, self._bus):
                     self._outlet.emit(run)
@@ -281,7 +286,7 @@ def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool
             continue
         if rows.nbytes > READ_BYTES:
             rows = rows.slice(0, max(1, rows.num_rows * READ_BYTES // rows.nbytes))
-        following = rows.column("sequence")[-1].as_py() + 1
+        lost, following = _lost_before(rows, start), rows.column("sequence")[-1].as_py() + 1
         rows = rows.filter(pc.equal(rows.column("kind"), PUBLISH.decode()))
         names = [name for name in rows.column("topic").unique().to_pylist() if name is not None]
         unknown = tuple(name for name in names if name not in verdicts)
@@ -290,8 +295,17 @@ def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool
         wanted = [name for name in names if verdicts[name]]
         if len(wanted) < len(names):
             rows = rows.filter(pc.is_in(rows.column("topic"), pa.array(wanted, pa.string())))
-        return _Piece(batch_of(rows) if rows.num_rows else None, following)
-    return _Piece(None, stop)
+        return _Piece(batch_of(rows) if rows.num_rows else None, following, lost=lost)
+    return _Piece(None, stop, lost=[(start, stop)] if start < stop else [])
+
+
+def _lost_before(rows: pa.RecordBatch, start: int) -> list[tuple[int, int]]:
+    """Return the positions missing from `start` until the last of these rows: there are no gaps but lost rows."""
+    positions = rows.column("sequence").to_numpy()
+    if positions[-1] + 1 - start == len(positions):
+        return []
+    before = [start - 1, *positions.tolist()]
+    return [(last + 1, first) for last, first in pairwise(before) if first > last + 1]
 
 
 def runs_of(batch: Batch, bus: Bus) -> Iterator[Run]:

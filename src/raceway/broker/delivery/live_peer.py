@@ -116,5 +116,5 @@ class LivePeer(Peer, ABC):
         for run, data in aside:
             self.write_run(run, data)
 
-    def tell_gap(self, first: int, stop: int) -> None:
-        self.catch_ups.tell_gap(self.id, first, stop)
+    def tell_gap(self, first: int, stop: int, reason: str) -> None:
+        self.catch_ups.tell_gap(self.id, first, stop, reason)

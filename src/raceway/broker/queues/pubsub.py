@@ -139,8 +139,8 @@ class _Subscriber:
         for run, _ in aside:
             self._take(run, self.topics)
 
-    def tell_gap(self, first: int, stop: int) -> None:
-        self._queue.catch_ups.tell_gap(self._queue.topic.name, first, stop)
+    def tell_gap(self, first: int, stop: int, reason: str) -> None:
+        self._queue.catch_ups.tell_gap(self._queue.topic.name, first, stop, reason)
 
 
 class PubSubQueue:

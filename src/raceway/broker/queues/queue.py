@@ -211,8 +211,12 @@ class Queue:
         return True
 
     def _step_to(self, offset: int) -> None:
+        """Go on behind rows that are damaged or were removed by retention."""
         if offset > self._next:
             self._gone(self, self._next, offset)
+        self._go_to(offset)
+
+    def _go_to(self, offset: int) -> None:
         self._next = offset
         for gone in [expected for expected in self._expected if expected < offset]:
             del self._expected[gone]
@@ -313,7 +317,7 @@ class Queue:
         self._handed.clear()
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._step_to(offset)
+        self._go_to(offset)
         for seat in self.consumers.values():
             if seat.wants_more:
                 self._armed.setdefault(seat.consumer, seat)
@@ -324,7 +328,7 @@ class Queue:
         dropped = self._end - self._first_waiting
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._step_to(self._end)
+        self._go_to(self._end)
         self._moved(self)
         return dropped
 

@@ -252,7 +252,7 @@ class QueueTable:
         return self._by_topic.get(topic)
 
     def _note_gap(self, queue: Queue, first: int, following: int) -> None:
-        tell_gap(self._bus.meter.counts, queue.topic.name, "queue", first, following)
+        tell_gap(self._bus.meter.counts, queue.topic.name, "queue", range(first, following))
 
     def _note_move(self, queue: Queue) -> None:
         if not self._moved:

@@ -18,7 +18,7 @@ Requests among the rows are skipped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ClassVar
@@ -77,7 +77,8 @@ class DurableSubscription(Subscription):
         self._held: dict[int, Held] = {}
         self._ahead = Ahead.restored(kept, feed.end)
         # Failures of messages that are not done, by offset.
-        self._failures = {int(offset): count for offset, count in kept.get("failed", {}).items()}
+        failed = {int(offset): count for offset, count in kept.get("failed", {}).items()}
+        self._failures = {offset: count for offset, count in failed.items() if offset >= self._next}
         self._ready: list[int] = []
         # `poisoned`: messages that failed too often and block the subscription.
         self._out = self.poisoned = 0
@@ -206,9 +207,12 @@ class DurableSubscription(Subscription):
 
     def _step_to(self, offset: int) -> None:
         """Skip rows that retention removed or that are damaged."""
-        tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", self._next, offset)
+        self._tell_gap(range(self._next, offset))
         self._next = offset
         self._host.note_move(self)
+
+    def _tell_gap(self, offsets: Sequence[int]) -> None:
+        tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", offsets)
 
     @property
     def intake_limit(self) -> int:
@@ -271,6 +275,7 @@ class DurableSubscription(Subscription):
     def _hand_out(self, rooms: dict[Consumer, int], allowed: int) -> int:
         """Deliver ready messages in order of offsets. Return how many."""
         handout, used, piece, later = Handout(self.topic, self.encoded), 0, None, []
+        lost: list[int] = []
         while self._ready and rooms and used < allowed:
             held = self._held.get(heappop(self._ready))
             if held is None or held.state is not READY:
@@ -288,13 +293,15 @@ class DurableSubscription(Subscription):
                 self._host.bring_back(away, self.pump)
                 break
             if piece is None:
-                self._host.counts["bus.subscription_skipped"] += 1
+                lost.append(held.offset)
                 self.finish(held)
             elif self._go_out(held, consumer, piece, rooms):
                 handout.add(consumer, piece.batch, held.offset - piece.first)
                 used += 1
         for offset in later:
             heappush(self._ready, offset)
+        if lost:
+            self._tell_gap(lost)
         handout.send()
         self._host.counts["bus.delivered"] += used
         return used
@@ -436,6 +443,7 @@ class DurableSubscription(Subscription):
             self._host.bring_back(away, partial(self._copy_away_later, held))
             return
         if piece is None:
+            self._tell_gap([held.offset])
             self.finish(held)
             return
         assert target is not None

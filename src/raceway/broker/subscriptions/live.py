@@ -10,8 +10,10 @@ connected are not delivered later.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
+from raceway.broker.delivery.gaps import tell_gap
 from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
@@ -129,7 +131,7 @@ class LiveSubscription(Subscription):
         piece = self._host.recent.find(self.topic, offset)
         if piece is None:
             self._next = self._host.recent.first_from(self.topic, offset + 1, self.feed.end)
-            self._note_gap(self._next - offset)
+            self._tell_gap(range(offset, self._next))
         else:
             self._give(piece, offset - piece.first, rooms)
             if self._next is None:
@@ -142,15 +144,20 @@ class LiveSubscription(Subscription):
         handout, before = Handout(self.topic, self.encoded), self.delivered
         for consumer, offsets in list(self._offsets.items()):
             piece: RowRange | None = None
-            while offsets and consumer in rooms:
-                offset = offsets[0]
-                if piece is None or not piece.first <= offset < piece.stop:
-                    piece = self._maybe_here(offset, handout, before)
-                offsets.popleft()
-                if piece is None:
-                    self._note_gap(1)
-                else:
-                    self._hand_to(consumer, handout, piece.batch, offset - piece.first, rooms)
+            lost: list[int] = []
+            try:
+                while offsets and consumer in rooms:
+                    offset = offsets[0]
+                    if piece is None or not piece.first <= offset < piece.stop:
+                        piece = self._maybe_here(offset, handout, before)
+                    offsets.popleft()
+                    if piece is None:
+                        lost.append(offset)
+                    else:
+                        self._hand_to(consumer, handout, piece.batch, offset - piece.first, rooms)
+            finally:  # also if the next row is away
+                if lost:
+                    self._tell_gap(lost)
             if not offsets:
                 del self._offsets[consumer]
         handout.send()
@@ -166,9 +173,9 @@ class LiveSubscription(Subscription):
             self._host.counts["bus.delivered"] += self.delivered - before
             raise
 
-    def _note_gap(self, rows: int) -> None:
+    def _tell_gap(self, offsets: Sequence[int]) -> None:
         self._host.counts["bus.gaps"] += 1
-        self._host.counts["bus.subscription_skipped"] += rows
+        tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", offsets)
 
     def _caught_up(self) -> None:
         self._behind_bytes = 0

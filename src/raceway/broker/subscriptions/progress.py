@@ -6,6 +6,9 @@ Everything before `offset` is done. `done` is a run-length encoding from there o
 that are, one that is not, four that are. The list has at most two entries per message that is not done, which the
 window bounds, and is empty if the consumer acknowledges in order. `stepped` is how many of the offsets counted as done
 are requests, and `failed` how often a message that is not done has failed. Rows of earlier releases have neither.
+
+Where retention has moved the cursor, the row also has `begun`: the offset from which `done` counts. `requests` and
+`stepped` are then those of the old place, and counted anew.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ class Ahead:
     @classmethod
     def restored(cls, kept: Mapping[str, Any], end: int) -> Ahead:
         """Restore from stored progress. Offsets from the topic's `end` on were lost and are ignored."""
-        ranges, place, counts = [], kept["offset"], iter(kept.get("done", ()))
+        ranges, cursor, counts = [], kept["offset"], iter(kept.get("done", ()))
+        place = kept.get("begun", cursor)
         for open_ones, done in zip(counts, counts, strict=False):
             start = place + open_ones
             place = start + done
-            if start < end:
-                ranges.append((start, min(place, end)))
+            if max(start, cursor) < min(place, end):
+                ranges.append((max(start, cursor), min(place, end)))
         return cls(ranges, kept.get("stepped", 0))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:

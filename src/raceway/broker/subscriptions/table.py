@@ -25,6 +25,7 @@ from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.subscriptions.keyed import KeySharedSubscription
 from raceway.broker.subscriptions.live import LiveSubscription
+from raceway.broker.subscriptions.progress import Ahead
 from raceway.broker.subscriptions.settings import Given, check_count
 from raceway.broker.subscriptions.subscription import Subscription, SubscriptionHost, SubscriptionRecord, TopicFeed
 from raceway.broker.topic_records import TopicRecords
@@ -407,12 +408,25 @@ class SubscriptionTable(SubscriptionHost):
             self.settings.adopt(record.topic, record.name, Given(record.policy, record.max_unacked))
             feed = self._feed(self._bus.topics.own(record.topic))
             kept = state.get(CURSORS, record.cursor_key) or {"offset": feed.end}
-            subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
+            kept = {**kept, "offset": min(kept["offset"], feed.end)}
+            subscription = self._build(feed, record, kept | self._recounted(feed, kept))
             by_name[record.topic, record.name] = subscription
         for consumer_id, value in list(state.section(CONSUMERS).items()):
             joined = msgspec.convert(value, ConsumerRecord)
             self._numbers = max(self._numbers, joined.number)
             self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
+
+    def _recounted(self, feed: TopicFeed, kept: Mapping[str, Any]) -> dict[str, int]:
+        """Return the numbers of requests in stored progress whose cursor was moved by retention; otherwise nothing."""
+        if "begun" not in kept:
+            return {}
+        journal, topic = self._bus.journal, feed.topic.name
+        first = max(kept["offset"], journal.offsets(topic)[0])
+        ahead = Ahead.restored({**kept, "offset": first}, feed.end)
+        return {
+            "requests": feed.requests - count_requests(journal, topic, first, feed.end),
+            "stepped": sum(count_requests(journal, topic, start, stop) for start, stop in ahead),
+        }
 
 
 def _check_names(wanted: ConsumerWanted) -> None:

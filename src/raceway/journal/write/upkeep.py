@@ -115,7 +115,10 @@ def move_cursors(moves: Iterable[CursorMove], owner: Intake) -> None:
     """Move cursors before their rows are removed, or a subscription would get TrimmedError in between."""
     for move in moves:
         log().error("cursor moved by retention", cursor=move.key, reason=str(move))
-        owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
+        kept = owner.state.get("cursors", move.key) or {"topic": move.topic}
+        # What else is kept there, such as acknowledgements ahead of the cursor, counts from where it was.
+        begun = kept.get("begun", move.offset)
+        owner.set_state("cursors", move.key, {**kept, "offset": move.first_left, "begun": begun})
         owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
 
 
