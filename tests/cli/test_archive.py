@@ -50,7 +50,7 @@ def test_how_far_the_archive_is_and_a_folder_from_it(tmp_path: Path) -> None:
     new = str(tmp_path / "new")
     said = told("restore", place.url, "--data", new)
     assert f"positions 0 to {found['last_position']} from {place.url}; {segments} of {segments} segments" in said
-    assert f"the bus will go on at position {found['reserved']:,}" in said
+    assert f"the bus will continue at position {found['reserved']:,}" in said
     with pytest.raises(JournalError, match="is not empty"):
         told("restore", place.url, "--data", new)
 

@@ -19,7 +19,7 @@ def run(*words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("init", NOWHERE, "--lanes", "16"), "a cluster has one lane so far"),
+        (("init", NOWHERE, "--lanes", "16"), "this release supports one lane"),
         (("init", NOWHERE, "--timeout", "1"), "cannot be reached"),
         (("status", NOWHERE, "--timeout", "1"), "cannot be reached"),
         (("status", "kafka://127.0.0.1:1"), "must"),

@@ -45,7 +45,7 @@ def test_no_broker_is_there() -> None:
 
 
 def test_more_lanes_than_one_are_refused() -> None:
-    with pytest.raises(ClusterError, match="one lane so far, and 16 were wanted"):
+    with pytest.raises(ClusterError, match="supports one lane, not 16"):
         ClusterPlace(config.ClusterSettings(url="kafka://127.0.0.1:1/x"), timeout_s=1).init(16, 3)
 
 
@@ -89,10 +89,10 @@ def test_a_newer_release_made_it(kafka: Kafka) -> None:
     with pytest.raises(FormatVersionError, match="format 2; this release reads format 1"):
         place.record()
     lane.put(KEY, b"{")
-    with pytest.raises(ClusterError, match="is not one"):
+    with pytest.raises(ClusterError, match="cannot be read"):
         place.record()
     lane.put(KEY, None)
-    with pytest.raises(ClusterError, match="was cut short"):
+    with pytest.raises(ClusterError, match="was interrupted"):
         place.record()
     lane.close()
 

@@ -138,12 +138,12 @@ def test_below_min_isr_it_is_read_only_and_recovers_by_itself(kafka: Kafka, tmp_
             assert node.publish("a.b", "1", timeout_s=PATIENCE_S) == 503
             status, reason = node.readiness()
             assert status == 503
-            assert "Kafka does not take blocks" in reason
+            assert "Kafka does not accept blocks" in reason
             assert [row["payload"] for row in node.stored("a.b")] == ["0"]
         finally:
             for number in kafka.numbers:
                 kafka.resume(number)
-        until(node.is_owner, "it takes blocks again")
+        until(node.is_owner, "Kafka accepts blocks again")
         until(lambda: node.publish("a.b", "2") == 201, "a publish is taken")
         rows = node.stored("a.b")
         assert [row["offset"] for row in rows] == list(range(len(rows)))

@@ -78,7 +78,7 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         (KafkaError._TRANSPORT, UnreachableError, "cannot be reached"),
         (KafkaError.NOT_ENOUGH_REPLICAS, UnreachableError, "cannot be reached"),
         (KafkaError._FENCED, BrokersError, "another process has taken over"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokersError, "no leave to write at kafka://127.0.0.1:1"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokersError, "no permission to write at kafka://127.0.0.1:1"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, BrokersError, "does not have the topic"),
         (KafkaError.INVALID_TXN_STATE, BrokersError, "INVALID_TXN_STATE"),
     ],

@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_stopped_and_follows_what_comes(kafka: Kafka, server
     with mirroring(*options(kafka, server, topic)) as process:
         produce(kafka, topic, [b"%d" % number for number in range(1000, 1200)])
         wait_until(lambda: len(stored(server.data, topic)) == 1200, 30, "the messages")
-        assert "brought in 200 messages" in stop(process)
+        assert "published 200 messages" in stop(process)
     assert [payload for _, payload in stored(server.data, topic)] == [b"%d" % number for number in range(1200)]
 
 
@@ -186,4 +186,4 @@ def test_without_leave_it_says_what_may_not_be_done(
     assert "has no topic that matches" in told.stderr
     told = mirror(*place, "--to", f"kafka://{kafka.secure_bootstrap}")
     assert told.status == 1
-    assert "no leave to" in told.stderr
+    assert "no permission to" in told.stderr

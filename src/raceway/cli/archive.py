@@ -81,7 +81,7 @@ def _print_standing(found: dict[str, Any]) -> None:
         ("reachable", "yes" if not found["error"] else f"no: {found['error']}"),
         ("bus", f"process {found['pid']} runs on it" if found["pid"] else "none runs on it"),
         ("archived positions", there),
-        ("segments", f"{found['segments']:,}, of which {found['only_there']:,} are only there"),
+        ("segments", f"{found['segments']:,}, of which {found['only_there']:,} are only in the archive"),
         ("not archived yet", f"{found['behind']:,} rows"),
         ("waiting", f"{found['waiting_segments']:,} sealed segments, {output.size(found['waiting_bytes'])}"),
     ]
@@ -126,4 +126,4 @@ def _print_restored(found: RestoredFolder) -> None:
     print(f"{found.folder}: positions {found.first_position:,} to {found.last_position:,} from {found.url}; {brought}")
     for damage in found.damage:
         note(f"{damage.kind}: {damage.file}: {damage.reason}")
-    print(f"the bus will go on at position {found.next_position:,}; rows after {found.last_position:,} are lost")
+    print(f"the bus will continue at position {found.next_position:,}; rows after {found.last_position:,} are lost")

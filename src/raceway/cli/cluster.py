@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,17 +17,11 @@ cluster_app = options.Commands(
     "cluster", "A bus of several nodes, with its journal on Apache Kafka: make it, see its status."
 )
 
-KafkaConfig = Annotated[
-    Path | None,
-    "--kafka-config FILE",
-    "Properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location and so on.",
-]
-
 
 class OnKafka(options.Printing):
     """Options of commands that talk to Kafka."""
 
-    kafka_config: KafkaConfig = None
+    kafka_config: options.KafkaConfig = None
     config_file: options.ConfigFile = None
     timeout: Annotated[
         float | None, "--timeout SECONDS", "How long to wait for an answer of Kafka. Default: 15.", {"min": 0.001}
@@ -40,7 +33,8 @@ class OnKafka(options.Printing):
         settings = config.load(self.config_file, flags=flags, sections=wires.sections()).config.cluster
         if not settings.url:
             output.misuse("name the cluster: kafka://HOST:PORT,…/NAME, or the setting cluster.url")
-        from raceway.cluster.place import KAFKA_S, ClusterPlace
+        from raceway.cluster.place import ClusterPlace
+        from raceway.kafka.brokers import KAFKA_S
 
         return ClusterPlace(settings, self.timeout or KAFKA_S)
 
@@ -49,7 +43,9 @@ class OnKafka(options.Printing):
 def init(
     cli: OnKafka,
     url: Annotated[str, "Brokers and the new name: kafka://HOST:PORT,HOST:PORT/NAME."],
-    lanes: Annotated[int, "--lanes N", "Number of lanes, fixed for life. So far: 1.", {"min": 1}] = 1,
+    lanes: Annotated[
+        int, "--lanes N", "Number of lanes, which cannot be changed later; this release supports 1.", {"min": 1}
+    ] = 1,
     replicas: Annotated[int, "--replicas N", "Copies of each message, on as many brokers.", {"min": 1}] = 3,
 ) -> None:
     """Make a cluster: its topics in Kafka, with settings under which nothing acknowledged is lost."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from raceway.cli import bus, options, output
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from raceway.mirror.outgoing import OutgoingPlan
 
 DEFAULT_NAME = "mirror"
-# Longest wait for an answer of a broker; `--timeout` overrides it.
-KAFKA_S = 15.0
 
 
 def mirror(
@@ -26,37 +23,33 @@ def mirror(
         list[str], "--topics PATTERN", "Topics to mirror: names, or patterns such as 'orders.#'; may be repeated."
     ],
     to: Annotated[str, "--to URL", "Write messages to Kafka, at kafka://HOST:PORT[,HOST:PORT…]."] = "",
-    source: Annotated[str, "--from URL", "Bring records in from Kafka, at kafka://HOST:PORT[,HOST:PORT…]."] = "",
+    source: Annotated[str, "--from URL", "Publish records of Kafka, at kafka://HOST:PORT[,HOST:PORT…]."] = "",
     name: Annotated[
         str,
         "--name NAME",
-        "Name of the mirror, which goes on where one of that name stopped. Default with --to: mirror. With --from: "
+        "Name of the mirror, which continues where one of that name stopped. Default with --to: mirror. With --from: "
         "required, another one for each bus.",
     ] = "",
     prefix: Annotated[str, "--prefix TEXT", "Beginning of the names of topics where they are written."] = "",
     single: Annotated[str, "--kafka-topic NAME", "With --to: one Kafka topic for the messages of all topics."] = "",
     create: Annotated[bool, "--create", "With --to: create Kafka topics that do not exist."] = False,
     start: Annotated[
-        Literal["first", "last"], "--begin", "Where a new mirror begins: with all that is there, or with what comes."
+        Literal["first", "last"], "--begin", "Where a new mirror begins: with the oldest message, or with the next one."
     ] = "first",
-    once: Annotated[bool, "--once", "End when all that is there is mirrored."] = False,
+    once: Annotated[bool, "--once", "End when everything up to now is mirrored."] = False,
     accept_loss: Annotated[
-        bool, "--accept-loss", "With --to: go on behind positions that the journal does not have any more."
+        bool, "--accept-loss", "With --to: continue after positions that the journal no longer has."
     ] = False,
-    skip_refused: Annotated[bool, "--skip-refused", "With --from: leave out records that the bus refuses."] = False,
-    kafka_config: Annotated[
-        Path | None,
-        "--kafka-config FILE",
-        "Properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location and so on.",
-    ] = None,
+    skip_refused: Annotated[bool, "--skip-refused", "With --from: skip records that the bus refuses."] = False,
+    kafka_config: options.KafkaConfig = None,
     interval: Annotated[
-        float, "--interval SECONDS", "Seconds between two looks for new messages.", {"min": 0.01, "max": 60.0}
+        float, "--interval SECONDS", "Seconds between two checks for new messages.", {"min": 0.01, "max": 60.0}
     ] = 0.2,
 ) -> None:
     """Mirror messages to Apache Kafka, or records of Kafka to the bus, until Ctrl-C. Needs the extra `kafka`.
 
     With --to it reads the journal in the data folder, whether the bus runs or not, and writes a record for each
-    message: exactly once for readers with isolation.level=read_committed, also over kills of any process. With --from
+    message: exactly once for readers with isolation.level=read_committed, whichever process is killed. With --from
     it publishes records over the console port of a running bus, with their place in Kafka as `x-dedup-id`. Prints
     `ready` on standard output when it begins.
     """
@@ -68,7 +61,7 @@ def mirror(
         _refuse({"--kafka-topic": single, "--create": create, "--accept-loss": accept_loss}, "--from")
         if not name:
             output.misuse("--from needs --name NAME: it names the consumer group, another one for each bus")
-    from raceway.kafka.brokers import KafkaCluster, read_properties
+    from raceway.kafka.brokers import KAFKA_S, KafkaCluster, read_properties
 
     properties = read_properties(kafka_config) if kafka_config else {}
     cluster = KafkaCluster(to or source, properties, cli.timeout or KAFKA_S)
@@ -131,11 +124,11 @@ async def _mirror_in(cli: options.OverConsole, cluster: KafkaCluster, plan: Inco
         work = IncomingMirror(client, cluster, plan, output.note)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, work.stopping.set)
-        await work.run(lambda: _say_ready(cli, f"bringing records in from {cluster.url}"))
+        await work.run(lambda: _say_ready(cli, f"publishing records of {cluster.url}"))
     refused = f"; {work.refused:,} refused" if work.refused else ""
     cli.tell(
         {"messages": work.messages, "refused": work.refused},
-        f"brought in {output.counted(work.messages, 'message')}{refused}",
+        f"published {output.counted(work.messages, 'message')}{refused}",
     )
 
 

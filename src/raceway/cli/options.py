@@ -50,6 +50,11 @@ Data = Annotated[Path | None, "--data DIR", "Data folder. Default: the setting j
 ConfigFile = Annotated[
     Path | None, "--config FILE", "Settings file (TOML). Default: the file named by RACEWAY_CONFIG, if set."
 ]
+KafkaConfig = Annotated[
+    Path | None,
+    "--kafka-config FILE",
+    "Properties of Kafka's client, one name=value per line: security.protocol, ssl.ca.location and so on.",
+]
 Url = Annotated[
     str | None,
     "--url URL",

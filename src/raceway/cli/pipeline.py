@@ -292,10 +292,10 @@ def compact(
 @pipeline_app.command()
 def vacuum(
     cli: OnTables,
-    hours: Annotated[int, "--hours", "Keep files that a version of the last so many hours has.", {"min": 0}] = 24,
+    hours: Annotated[int, "--hours", "Keep the files of versions of the last N hours.", {"min": 0}] = 24,
     dry_run: Annotated[bool, "--dry-run", "Only count the files."] = False,
 ) -> None:
-    """Delete files that the tables no longer need. Versions that had them cannot be asked for any more."""
+    """Delete files that the tables no longer need. Versions that had them can no longer be read."""
     chosen = cli.choose()
     from raceway.pipeline import keeping
 
@@ -308,7 +308,7 @@ def vacuum(
 @pipeline_app.command()
 def retain(
     cli: OnTables,
-    days: Annotated[int, "--days", "Days that are kept, with today.", {"min": 1}],
+    days: Annotated[int, "--days", "Number of days to keep, today included.", {"min": 1}],
     table: Annotated[list[str] | None, "--table NAME", "Only this table. May be repeated."] = None,
 ) -> None:
     """Remove rows of older days (UTC) from all tables. Earlier versions still have them until `vacuum`."""

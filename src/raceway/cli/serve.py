@@ -70,7 +70,7 @@ def serve(
         str | None, "--advertise HOST", "With --cluster: the name under which others reach this node."
     ] = None,
     kafka_config: Annotated[
-        Path | None, "--kafka-config FILE", "With --cluster: properties of Kafka's client, one name=value a line."
+        Path | None, "--kafka-config FILE", "With --cluster: properties of Kafka's client, one name=value per line."
     ] = None,
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.

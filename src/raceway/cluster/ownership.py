@@ -74,7 +74,7 @@ class Ownership:
                 # Partitions are paused, so there are no records; errors mend themselves or are told by the journal.
                 self._consumer.poll(_POLL_S)
             except Exception as error:  # noqa: BLE001  # otherwise the thread would end unnoticed
-                log().warning("group of the cluster failed", reason=str(error))
+                log().warning("polling the cluster's group failed", reason=str(error))
                 self._stopping.wait(_POLL_S)
         self._consumer.close()
 
@@ -93,7 +93,7 @@ class Ownership:
         consumer.incremental_unassign(partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        log().warning("the group of the cluster has lost sight of this node")
+        log().warning("node removed from the cluster's group")
         consumer.incremental_unassign(partitions)
         if partitions:
             self._suspect()

@@ -19,14 +19,12 @@ from raceway.journal.identity import Identity, new_identity
 from raceway.journal.kafka.client import KafkaLane, lanes_topic
 from raceway.journal.kafka.journal import KafkaJournal
 from raceway.journal.kafka.records import Claimant
-from raceway.kafka.brokers import KafkaCluster, read_properties
+from raceway.kafka.brokers import KAFKA_S, KafkaCluster, read_properties
 
 FORMAT = 1
 # The key of the cluster's own record, in the first partition of its values.
 KEY = "cluster"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# Longest wait for an answer of a broker.
-KAFKA_S = 15.0
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,7 @@ class ClusterPlace:
         """Make the cluster. Raises ClusterError, UnreachableError."""
         if lanes != 1:
             raise ClusterError(
-                f"a cluster has one lane so far, and {lanes} were wanted: give --lanes 1 (one node serves, others wait)"
+                f"this release supports one lane, not {lanes}: give --lanes 1 (one node serves, others wait)"
             )
         self.brokers.metadata()  # says first that no broker is there
         identity = new_identity()
@@ -92,14 +90,14 @@ class ClusterPlace:
             lane.close()
         if value is None:
             raise ClusterError(
-                f"{self.url} has the topics of a cluster, but not its record: `raceway cluster init` was cut short; "
+                f"{self.url} has the topics of a cluster, but not its record: `raceway cluster init` was interrupted; "
                 f"remove the topics {self.name}.lanes and {self.name}.state, and run it again"
             )
         record = _decoded(value, self.url)
         if record.lanes != len(topics[topic].partitions):
             raise ClusterError(
                 f"{self.url} has {record.lanes} lanes, but {topic} has {len(topics[topic].partitions)} partitions: "
-                "lanes are fixed for life, and a topic whose partitions were changed cannot be used; restore it"
+                "the number of lanes never changes, so this topic cannot be used; restore it"
             )
         if record.lanes != 1:
             raise ClusterError(f"{self.url} has {record.lanes} lanes, and this release serves one: use a newer raceway")
@@ -165,4 +163,6 @@ def _decoded(value: bytes, url: str) -> ClusterRecord:
             raise FormatVersionError(f"the cluster {url}", version, FORMAT)
         return msgspec.json.decode(value, type=ClusterRecord)
     except msgspec.DecodeError as error:
-        raise ClusterError(f"the record of {url} is not one: {error}; was its topic written by others?") from error
+        raise ClusterError(
+            f"the record of the cluster {url} cannot be read: {error}; has another program written to its topic?"
+        ) from error

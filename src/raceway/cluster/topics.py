@@ -21,7 +21,7 @@ KafkaVerdict = Literal["ok", "warning", "bad"]
 
 
 class TopicFinding(NamedTuple):
-    """Finding about a Kafka topic. `bad`: acknowledged messages could be lost, or none is taken."""
+    """Finding about a Kafka topic. `bad`: acknowledged messages could be lost, or none is accepted."""
 
     verdict: KafkaVerdict
     topic: str
@@ -61,7 +61,7 @@ def create_topics(brokers: KafkaCluster, name: str, lanes: int, replicas: int) -
                 count = len(brokers.metadata().brokers or {})
                 raise ClusterError(
                     f"{replicas} replicas need as many brokers, and {brokers.url} has {count}: start more, or give "
-                    f"--replicas {count}, which bears fewer failures"
+                    f"--replicas {count}, which survives fewer failures"
                 ) from error
             raise
 
@@ -102,7 +102,7 @@ def _faults(facts: KafkaTopic, wanted: dict[str, str], record_bytes: int) -> Ite
             yield "bad", f"{key} is {value}, {text}: set it to {wanted[key]}"
     needed = int(facts.settings.get("min.insync.replicas", "1"))
     if facts.replicas == 1:
-        yield "warning", "has one replica: what it holds is lost with that broker; raise it to 3"
+        yield "warning", "has one replica: its messages are lost with that broker; raise it to 3"
     elif needed < IN_SYNC:
         yield (
             "bad",
@@ -112,11 +112,14 @@ def _faults(facts: KafkaTopic, wanted: dict[str, str], record_bytes: int) -> Ite
             ),
         )
     elif facts.replicas < REPLICAS:
-        yield "warning", f"has {facts.replicas} replicas: while one broker is away nothing is taken; raise it to 3"
+        yield (
+            "warning",
+            f"has {facts.replicas} replicas: while one broker is down no message is accepted; raise it to 3",
+        )
     if facts.in_sync < needed:
         yield "bad", f"{facts.in_sync} of {facts.replicas} replicas are in sync, and {needed} are needed: start brokers"
     elif facts.in_sync < facts.replicas:
-        yield "warning", f"{facts.in_sync} of {facts.replicas} replicas are in sync: a broker is away or behind"
+        yield "warning", f"{facts.in_sync} of {facts.replicas} replicas are in sync: a broker is down or behind"
     largest = int(facts.settings.get("max.message.bytes", str(record_bytes)))
     if largest < record_bytes:
         yield (
@@ -133,7 +136,7 @@ def _is_equal(value: str, wanted: str) -> bool:
 
 
 _CHECKS: dict[str, tuple[Callable[[str, str], bool], str]] = {
-    "cleanup.policy": (_is_equal, "which removes what is needed, or keeps all for ever"),
+    "cleanup.policy": (_is_equal, "which removes records that are needed, or keeps all for ever"),
     "retention.ms": (_is_equal, "so Kafka removes messages by itself, acknowledged or not"),
     "retention.bytes": (_is_equal, "so Kafka removes messages by itself, acknowledged or not"),
     "unclean.leader.election.enable": (_is_equal, "so a broker may lead that lacks acknowledged messages"),
@@ -141,7 +144,7 @@ _CHECKS: dict[str, tuple[Callable[[str, str], bool], str]] = {
 
 
 def refuse_losses(findings: list[TopicFinding]) -> None:
-    """Raise ClusterError if settings could lose what is acknowledged. Brokers that are away are no reason."""
+    """Raise ClusterError if settings could lose what is acknowledged. Brokers that are down are no reason."""
     for verdict, topic, text in findings:
         if verdict == "bad" and "in sync" not in text:
             raise ClusterError(f"the Kafka topic {topic} {_verbal(text)}")

@@ -109,7 +109,7 @@ class JournalSettings(Section, frozen=True):
     """With durability `memory`: bytes of messages kept in memory."""
     archive: str = ""
     """Copy sealed segments to this folder or URL (`s3://bucket/path`; server and keys in `[storage]`). Retention then
-    removes only what is there, and readers go on there."""
+    removes only archived segments, and readers continue in the archive."""
     archive_timeout_s: Interval = ARCHIVE_TIMEOUT_S
     """Longest wait for a connection to the archive, or for its answer."""
     archive_retry_s: Interval = 10.0
@@ -391,7 +391,7 @@ class HistorySettings(Section, frozen=True):
     """Rates, lag and latency of the last hours, for the console: in the folder `history` of the data folder."""
 
     interval_s: Seconds = 20.0
-    """Interval of measurements. 0: none are made."""
+    """Interval of measurements. 0: no measurements."""
     keep_h: Positive = 24
     """Hours for which measurements are kept."""
     max_bytes: Positive = 64 * MIB
@@ -462,7 +462,7 @@ class PipelineSettings(Section, frozen=True):
     close_minutes: Count = 10
     """Minutes after its end at which a minute or hour of the gold tables is closed and computed exactly."""
     trace_hours: Positive = 24
-    """Longest age of a trace; what comes later under the same id begins a new one."""
+    """Longest age of a trace; a later message with the same id begins a new one."""
     lineage: str = ""
     """URL of a server, or file, that gets an OpenLineage event when a batch begins, is complete or fails. A key for the
     server is taken from the variable OPENLINEAGE_API_KEY."""
@@ -484,8 +484,8 @@ class SqlSettings(Section, frozen=True):
 
 
 class StorageSettings(Section, frozen=True):
-    """The object store of `pipeline.tables` and of `journal.archive`, where these are s3:// URLs. Said once, for Spark,
-    for the bus and for every reader; what is empty here comes from the usual AWS variables or the machine's role."""
+    """The object store of `pipeline.tables` and of `journal.archive`, where these are s3:// URLs. Set once, for Spark,
+    for the bus and for every reader; empty settings come from the usual AWS variables or the machine's role."""
 
     endpoint: str = ""
     """URL of the server, for example http://10.0.0.9:9000; empty: AWS (`AWS_ENDPOINT_URL`)."""
@@ -494,7 +494,7 @@ class StorageSettings(Section, frozen=True):
     access_key: Annotated[str, SECRET] = ""
     """Access key (`AWS_ACCESS_KEY_ID`)."""
     secret_key: Annotated[str, SECRET] = ""
-    """Its secret (`AWS_SECRET_ACCESS_KEY`)."""
+    """Secret of the access key (`AWS_SECRET_ACCESS_KEY`)."""
     session_token: Annotated[str, SECRET] = ""
     """Token of temporary credentials (`AWS_SESSION_TOKEN`)."""
 
@@ -503,25 +503,25 @@ class ClusterSettings(Section, frozen=True):
     """The journal on Apache Kafka, shared by several nodes of which one serves. Not used if `url` is empty."""
 
     url: str = ""
-    """Cluster, as kafka://HOST:PORT,HOST:PORT/NAME; `raceway cluster init` makes it."""
+    """The cluster, as kafka://HOST:PORT,HOST:PORT/NAME; `raceway cluster init` makes it."""
     kafka_config: str = ""
-    """File with properties of Kafka's client, one name=value a line: security.protocol, ssl.ca.location and so on."""
+    """File with properties of Kafka's client, one name=value per line: security.protocol, ssl.ca.location and so on."""
     advertise: str = ""
     """Host name under which others reach this node; empty: the name of this machine."""
     record_bytes: Annotated[int, Meta(ge=1024)] = 1_000_000
-    """Largest record; a larger block is cut. Must fit `max.message.bytes` of the topics."""
+    """Largest record; a larger block is split into several. Must fit `max.message.bytes` of the topics."""
     in_flight: Annotated[int, Meta(ge=1, le=64)] = 4
-    """Blocks on their way to Kafka at a time."""
+    """Blocks that may be on their way to Kafka at a time."""
     commit_timeout_s: Interval = 15.0
-    """Refuse publishes if Kafka has not taken a block in this time, until it takes some again."""
+    """Refuse publishes if Kafka has not accepted a block within this time, until it accepts blocks again."""
     session_timeout_s: Annotated[float, Meta(ge=1)] = 6.0
-    """A node that was silent for this time is taken for dead, and another takes over."""
+    """Time without a heartbeat after which a node counts as failed, and another takes over."""
     look_s: Interval = 2.0
-    """Interval in which an idle owner looks whether another node has taken over."""
+    """Interval at which an idle owner checks whether another node has taken over."""
     snapshot_bytes: Positive = 64 * MIB
-    """Write a snapshot of the state after this many bytes: bounds what the next owner must read."""
+    """Write a snapshot of the state after this many bytes, which limits how much the next owner must read."""
     snapshot_s: Interval = 10.0
-    """Write a snapshot of the state after this time, if there was anything new."""
+    """Write a snapshot of the state after this time, if it has changed."""
     cache_bytes: Annotated[int, Meta(ge=16 * MIB)] = 1024 * MIB
     """Blocks kept in the data folder, so that readers need not ask Kafka. May be deleted at any time."""
 

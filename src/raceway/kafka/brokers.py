@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 SCHEMES = {"kafka": 9092}
+# Longest wait for an answer of a broker, unless a command has another `--timeout`.
+KAFKA_S = 15.0
 # Properties that a file must not set: with others, records could be lost or come twice.
 OWN = (
     "bootstrap.servers", "metadata.broker.list", "transactional.id", "enable.idempotence", "acks",
@@ -46,7 +48,7 @@ FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 LOGIN = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "UNSUPPORTED_SASL_MECHANISM"})
 UNKNOWN_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE"})
-NO_LEAVE = "_AUTHORIZATION_FAILED"
+NOT_PERMITTED = "_AUTHORIZATION_FAILED"
 
 _silent = logging.getLogger("raceway.kafka.librdkafka")
 _silent.addHandler(logging.NullHandler())
@@ -64,7 +66,7 @@ def parse_brokers(url: str) -> str:
     scheme, found, rest = url.partition("://")
     addresses = [parse_url(f"{scheme}{found}{place}", SCHEMES) for place in rest.split(",")]
     if any(address.path != "/" for address in addresses):
-        raise ConfigError("url", f"{url!r} must have the form kafka://HOST:PORT,HOST:PORT, with nothing behind it")
+        raise ConfigError("url", f"{url!r} must have the form kafka://HOST:PORT,HOST:PORT, without a path")
     return ",".join(host_port(address.host, address.port) for address in addresses)
 
 
@@ -178,8 +180,10 @@ class KafkaCluster:
             )
         if name in LOGIN:
             return self._refused(error)
-        if name.endswith(NO_LEAVE):
-            return BrokersError(f"no leave to {doing} at {self.url} ({error.str()}): grant it to this user there")
+        if name.endswith(NOT_PERMITTED):
+            return BrokersError(
+                f"no permission to {doing} at {self.url} ({error.str()}): grant it to this user in Kafka"
+            )
         if name in UNKNOWN_TOPIC:
             return BrokersError(f"cannot {doing}: {self.url} does not have the topic ({error.str()})")
         return BrokersError(f"cannot {doing} at {self.url}: {error.str()} ({name})")

@@ -128,7 +128,7 @@ class LinkCaller:
     def _welcome(self, connection: LinkConnection, welcome: WelcomeBody) -> None:
         if (welcome.version, welcome.lane) != (LINK_VERSION, self.lane):
             found, wanted = f"lane {welcome.lane}, version {welcome.version}", f"lane {self.lane}, {LINK_VERSION}"
-            log.error("link leads to another lane or release", found=found, wanted=wanted)
+            log.error("link connected to another lane or release", found=found, wanted=wanted)
             connection.cut("another lane or release")
             return
         connection.handlers = {
@@ -256,7 +256,7 @@ class LinkCaller:
             raise TooLargeError("intent", size, LANE_LIMIT - OVERHEAD)
         # One that is larger than the window is sent by itself.
         if self.unanswered and self.unanswered + size > self._window:
-            raise BusyError(f"too much waits for lane {self.lane}: nothing was done")
+            raise BusyError(f"too many bytes wait for lane {self.lane}: nothing was done")
         return connection, known
 
     def _answered(self, told: OutcomeBody) -> None:
@@ -430,4 +430,4 @@ def _guarded(call: Callable[..., None] | None, *told: Any) -> None:
     try:
         call(*told)
     except Exception:
-        log.exception("receiver of the link failed")
+        log.exception("callback of the link failed")

@@ -59,7 +59,7 @@ class _Awaited:
 
 
 class _Arming:
-    """What a consumer has asked of a queue and has not got. `before`: what holds again if this is refused."""
+    """An open request of a consumer of a queue. `before`: the request that holds again if this one is refused."""
 
     __slots__ = ("before", "call", "topics", "window")
 

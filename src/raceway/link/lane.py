@@ -124,7 +124,7 @@ class LaneCaller:
 
     def _connect(self, facts: PeerBody) -> None:
         if facts.peer in self._peers:
-            raise MalformedError(f"peer {facts.peer} connects twice")
+            raise MalformedError(f"peer {facts.peer} is already connected")
         spells = self._lane.spells.get(facts.wire.decode())
         peer = linked_peer(facts, self.connection, spells, self._note_full, self._door.view.queues.is_behind)
         self._peers[facts.peer] = peer

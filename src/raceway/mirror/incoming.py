@@ -23,7 +23,7 @@ from raceway.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from raceway.kafka.brokers import NO_LEAVE, UNKNOWN_TOPIC, KafkaCluster
+from raceway.kafka.brokers import NOT_PERMITTED, UNKNOWN_TOPIC, KafkaCluster
 from raceway.mirror.records import IncomingRecord, Say, message_of
 from raceway.model.topics import is_reserved, matches
 
@@ -46,7 +46,7 @@ class IncomingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Plan of a mirror from Kafka.
 
     `name` is part of the name of the consumer group. `prefix` begins the names of topics on the bus. `start`: where a
-    new mirror begins, at the first or the next record. `once`: end when all that is there is brought in.
+    new mirror begins, at the first or the next record. `once`: end when all that is there is published.
     `skip_refused`: leave out what the bus refuses.
     """
 
@@ -169,9 +169,9 @@ class IncomingMirror:
             )
         except KafkaException as error:
             failure = self._cluster.translated(error.args[0], "commit offsets")
-            if error.args[0].name().endswith(NO_LEAVE):
+            if error.args[0].name().endswith(NOT_PERMITTED):
                 raise failure from error
-            self._note(f"{failure}; what was read since comes again, and is not stored twice")
+            self._note(f"{failure}; records read since then are read again, and not stored twice")
 
     # ---- publishing --------------------------------------------------------------------------------------------------
 
@@ -221,13 +221,13 @@ class IncomingMirror:
     def _refuse(self, record: IncomingRecord, error: RacewayError) -> None:
         if not self._plan.skip_refused:
             raise MirrorError(
-                f"the bus refuses the record {record.place}: {error}; --skip-refused leaves such records out"
+                f"the bus refuses the record {record.place}: {error}; --skip-refused skips such records"
             ) from error
         self.refused += 1
-        self._told(f"left out, as the bus refuses it: {record.place}: {error}")
+        self._told(f"skipped, since the bus refuses it: {record.place}: {error}")
 
     def _wait_for_bus(self, error: RacewayError) -> None:
-        self._note(f"the bus takes no messages ({error}); the mirror tries again until it does")
+        self._note(f"the bus accepts no messages ({error}); the mirror tries again until it does")
 
     async def _rest(self) -> None:
         try:

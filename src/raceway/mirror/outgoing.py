@@ -190,7 +190,7 @@ class OutgoingMirror:
         except TrimmedError as error:
             if not self._plan.accept_loss:
                 raise
-            self._told(f"{error}: what was before it is not mirrored")
+            self._told(f"{error}: rows before it are not mirrored")
             return records, error.first
         if following != end:
             self._note_loss(following, end - 1)
@@ -207,7 +207,7 @@ class OutgoingMirror:
         error = MissingRowsError(first, last, last - first + 1, "see `raceway journal verify`")
         if not self._plan.accept_loss:
             raise error
-        self._told(f"{error}; the mirror goes on behind them")
+        self._told(f"{error}; the mirror continues after them")
 
     def _records(self, batch: pa.RecordBatch) -> Iterator[OutgoingRecord]:
         topics, offsets = batch.column("topic").to_pylist(), batch.column("offset").to_pylist()
@@ -298,7 +298,7 @@ class OutgoingMirror:
         if error.name() in TOO_LARGE:
             return MirrorError(
                 f"a record of {_size(record):,} bytes before position {self.position}, or the batch that it is in, is "
-                f"more than Kafka takes: raise max.message.bytes of its topic {topic}, or lower batch.size in "
+                f"more than Kafka accepts: raise max.message.bytes of its topic {topic}, or lower batch.size in "
                 "--kafka-config"
             )
         return self._cluster.translated(error, f"write to the topic {topic}")

@@ -18,7 +18,7 @@ from raceway.pipeline.folders import Folders
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA_ENDED = "Spark's Java process has ended; if the system was short of memory, pipeline.memory may be too much"
+_JAVA_ENDED = "Spark's Java process has ended; if the system was short of memory, pipeline.memory may be too high"
 # What py4j and sockets say then.
 _ENDED = ("Answer from Java side is empty", "Error while receiving", "Error while sending", "Connection refused")
 _MISSING_S3 = "S3AFileSystem not found"

@@ -141,7 +141,7 @@ class ClusterNode:
         self._loop.call_soon_threadsafe(self._set_should, should)
 
     def _set_should(self, should: bool) -> None:
-        log.info("this node should own the lane" if should else "another node should own the lane")
+        log.info("lane assigned to this node" if should else "lane assigned to another node")
         self._should = should
         self._changed.set()
 

@@ -121,12 +121,12 @@ class Operation(NamedTuple):
 
     @property
     def is_change(self) -> bool:
-        """Whether it changes the bus: neither reads nor checks, nor sends messages. Changes are recorded."""
+        """Whether the route changes the bus: it neither reads nor checks, nor sends messages. Changes are recorded."""
         return self.method != "GET" and self.access not in (READ_SCHEMAS, PRODUCE)
 
     @property
     def action(self) -> str:
-        """What it does: the first sentence of its summary."""
+        """The first sentence of the summary, or the path if there is none."""
         return self.summary.partition(". ")[0].removesuffix(".") or self.path
 
     def arguments(self, request: Request) -> dict[str, Any]:

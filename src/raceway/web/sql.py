@@ -44,8 +44,8 @@ class SqlLimitError(errors.PeerError, code="sql_limit"):
 
 
 class SqlQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"form": "format"}):
-    sql: Annotated[str, Meta(description="One statement that reads.", min_length=1, max_length=20_000)]
-    form: Annotated[SqlForm, Meta(description="Of the answer.")] = "json"
+    sql: Annotated[str, Meta(description="A single statement, which only reads.", min_length=1, max_length=20_000)]
+    form: Annotated[SqlForm, Meta(description="Format of the answer.")] = "json"
     limit: Annotated[int, Meta(description="Maximum number of rows; `sql.max_rows` if that is less.", ge=1)] = 1000
 
 

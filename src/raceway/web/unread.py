@@ -70,6 +70,6 @@ class UnreadAnswers:
     def _close(self, transport: asyncio.Transport, reason: str) -> None:
         self._runtime.counts["bus.slow_closed"] += 1
         address = (transport.get_extra_info("peername") or ("",))[0]
-        log.warning("connection aborted", address=address, reason=reason, waiting=unsent(transport))
+        log.warning("unread answer dropped", address=address, reason=reason, waiting=unsent(transport))
         self.forget(transport)
         transport.abort()  # a close would wait for output that the client does not read

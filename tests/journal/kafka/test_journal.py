@@ -271,7 +271,7 @@ def test_brokers_that_refuse_make_it_read_only_until_they_take_blocks_again(open
     assert AWAY in str(rig.answers[1])
     assert rig.journal.health().status == "away"
     assert payloads(rig.journal) == [b"before"]  # can be read
-    with pytest.raises(UnavailableError, match="does not take blocks"):
+    with pytest.raises(UnavailableError, match="does not accept blocks"):
         rig.publish("a", b"refused")
     rig.journal.set_state("cursors", "s", 1)  # is kept until then
     rig.lane.refuses = False

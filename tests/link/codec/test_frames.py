@@ -36,5 +36,5 @@ def test_a_body_may_have_the_limit_and_no_more() -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(MalformedError, match="unknown type 63"):
+    with pytest.raises(MalformedError, match="unknown frame type 63"):
         FrameReader(10).receive_data(b"\0\0\0\0\x3f")

@@ -127,7 +127,7 @@ class _Restoring:
         content = maybe_read_file(self._files, self._folder / RESTORING)
         lease = maybe_lease(self._store)
         if lease is None:
-            raise ArchiveError(self._store.url, "it has no object `lease`, so nobody knows which positions are free")
+            raise ArchiveError(self._store.url, "it has no object `lease`, so it is not known which positions are free")
         if content is None:
             self._check_empty()
             # Reserved, not committed: the lost bus may have given out every position up to there.

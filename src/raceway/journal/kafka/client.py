@@ -83,7 +83,7 @@ class KafkaLane:
                 self._lanes, value=value, partition=self._number, headers=list(headers.items()), on_delivery=delivered
             )
         except (BufferError, RuntimeError) as error:
-            told(None, UnavailableError(f"Kafka's client takes no more records: {error}"))
+            told(None, UnavailableError(f"Kafka's client accepts no more records: {error}"))
         except Exception as error:  # noqa: BLE001  # KafkaException, which is imported on use
             told(None, UnavailableError(f"Kafka's client refuses a record: {error}"))
 
@@ -122,7 +122,7 @@ class KafkaLane:
             # A second longer than the message may take: at that time Kafka's client tells a better reason than ours.
             self._values.flush(self._commit_timeout_s + 1)
             if not heard:
-                raise UnreachableError(self._brokers.url, f"{self._state} does not take a value in time")
+                raise UnreachableError(self._brokers.url, f"{self._state} did not accept a value in time")
             if heard[0] is not None:
                 raise self._brokers.translated(heard[0], f"write to {self._state}")
 

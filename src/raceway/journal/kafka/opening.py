@@ -66,7 +66,7 @@ def claim(lane: Lane, claimant: Claimant, timeout_s: float) -> int:
             raise error
         if offset is not None:
             return offset
-    raise UnavailableError(f"Kafka does not say where it put the claims of {lane.name}")
+    raise UnavailableError(f"Kafka does not report the offsets of claims of {lane.name}")
 
 
 def open_lane(place: LanePlace, claimant: Claimant, timeout_s: float) -> OpenedLane:

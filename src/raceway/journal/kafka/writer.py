@@ -49,7 +49,7 @@ SEGMENT_BLOCKS = 65_536
 
 
 class LaneLost(NamedTuple):
-    """The lane has another owner; or it has none, and has to be opened anew."""
+    """The lane has another owner; or it has none, and has to be reopened."""
 
     reason: str
     is_owned: bool = True
@@ -286,13 +286,13 @@ class LaneWriter:
         self._deliver(Failed(error))
 
     def _go_away(self, error: UnavailableError) -> None:
-        """Stop writing until Kafka takes blocks again."""
+        """Stop writing until Kafka accepts blocks again."""
         self.trouble = str(error)
         if self._is_away or self._is_lost:
             return
         self._is_away = True
         reason = self._lane.maybe_reason() or error.reason
-        self._fail(UnavailableError(f"Kafka does not take blocks of {self._lane.name}: {reason}"))
+        self._fail(UnavailableError(f"Kafka does not accept blocks of {self._lane.name}: {reason}"))
 
     def _stand_down(self, reason: str, *, is_owned: bool = True) -> None:
         """Stop writing for good."""
@@ -318,7 +318,7 @@ class LaneWriter:
         self._sent = self._settled = 0
         self._is_away, self.trouble = False, ""
         self._keeper.tell_owner(epoch, self._claimant)
-        log().info("Kafka takes blocks again", lane=lane.name, epoch=epoch)
+        log().info("Kafka accepts blocks again", lane=lane.name, epoch=epoch)
         self._deliver(Resumed())
 
     def _check_doubtful(self, rule: ClaimRule, start: int, stop: int) -> None:
@@ -328,9 +328,9 @@ class LaneWriter:
             if is_claim(record) and claimant_of(record).incarnation != self._claimant.incarnation:
                 raise _ClaimedError(record)
             if rule.maybe_block(record) is not None:
-                reason = "rows whose fate was unknown are stored after all, so it is opened anew"
+                reason = "rows whose outcome was unknown are stored, so it is reopened"
                 self._stand_down(reason, is_owned=False)
-                raise UnavailableError("the lane is opened anew")
+                raise UnavailableError("the lane is being reopened")
 
     # ---- segments and snapshots --------------------------------------------------------------------------------------
 

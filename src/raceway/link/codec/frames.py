@@ -75,7 +75,7 @@ class FrameReader:
             length, number = _HEAD.unpack_from(buffer, at)
             kind = _TYPES.get(number)
             if kind is None:
-                raise MalformedError(f"frame of the unknown type {number}")
+                raise MalformedError(f"unknown frame type {number}")
             if length > self._limit:
                 raise MalformedError(f"frame of {length} bytes: the limit is {self._limit}")
             begin = at + _HEAD.size

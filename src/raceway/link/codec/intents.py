@@ -108,5 +108,5 @@ def encode_outcome(outcome: Any) -> bytes:
 def _carried(name: str) -> _Carried:
     found = CARRIED.get(name)
     if found is None:
-        raise MalformedError(f"intent of the unknown class {name}")
+        raise MalformedError(f"unknown intent {name}")
     return found

@@ -113,7 +113,7 @@ def error_from(sent: Any) -> RacewayError:
     told = msgspec.convert(sent, ErrorFacts)
     kind = _ERRORS.get(told.kind)
     if kind is None:
-        raise MalformedError(f"error of the unknown class {told.kind}")
+        raise MalformedError(f"unknown error {told.kind}")
     error = kind.__new__(kind)
     # The attributes are the facts, so that the constructors, which differ, are not needed.
     vars(error).update(told.facts)
@@ -122,7 +122,7 @@ def error_from(sent: Any) -> RacewayError:
         try:
             str(error)
         except (AttributeError, KeyError, TypeError, ValueError) as wrong:
-            raise MalformedError(f"facts of {told.kind} are not complete") from wrong
+            raise MalformedError(f"attributes of the error {told.kind} are missing") from wrong
     return error
 
 
@@ -154,4 +154,4 @@ class BodyDecoder:
         try:
             return self._decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedError(f"body of a frame: {error}") from error
+            raise MalformedError(f"malformed body of a frame: {error}") from error
