@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from bench.pipeline_results import IMPORT, POLARS, UDF, UDF_OF_CUT
 from raceway.net.codec.frames import LENGTH
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.imports.importing import import_file
+from raceway.pipeline.imports.importing import import_files
 from raceway.pipeline.lake import Lake
 from raceway.wires.mb.codec.header import MbLimits, MbRefused, read_message
 
@@ -69,7 +69,7 @@ def ours(spark: SparkSession, file: Path, folder: Path) -> float:
     shutil.rmtree(folder, ignore_errors=True)
     lake = Lake(spark, Folders(folder))
     began = time.monotonic()
-    import_file(lake, "mb", file)
+    list(import_files(lake, "mb", [str(file)]))
     return time.monotonic() - began
 
 

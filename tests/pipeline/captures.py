@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
+from raceway.pipeline.imports.importing import Imported, import_files
 from raceway.pipeline.imports.pieces import cut, form_of, piece_rows
+from raceway.pipeline.lake import Lake
 from raceway.wires.captures.capture import Capture
 
 Row = dict[str, Any]
@@ -27,6 +29,12 @@ def capture(folder: Path, wire: str, content: bytes, name: str = "capture", time
     path = folder / name
     path.write_bytes(content)
     return Capture(wire, path, hashlib.sha256(content).hexdigest(), len(content), time_us)
+
+
+def import_file(lake: Lake, wire: str, path: Path) -> Imported:
+    """Import one file."""
+    (done,) = import_files(lake, wire, [str(path)])
+    return done
 
 
 def verdicts(found: Capture, settings: config.Config | None = None) -> list[Verdict]:

@@ -36,7 +36,12 @@ def test_rows_captures_and_losses_are_brought_over(spark: SparkSession, tmp_path
         migrating.check_version(lake)
     again = Lake(spark, lake.folders)
     assert migrating.is_former(again)
-    migrating.check_version(again)
+    said: list[str] = []
+    migrating.check_version(again, said.append)
+    assert said == [
+        "the tables are of a former version: their messages are brought over, the other tables computed anew",
+        "21 rows brought over",
+    ]
     assert not migrating.is_former(again)
     assert (again.counts(MESSAGES)[0], again.counts(REJECTED_MESSAGES)[0], again.end()) == (21, 1, 20)
     assert [(each.sha256, each.wire, each.path, each.rejected) for each in known_captures(again)] == [
@@ -69,10 +74,13 @@ def test_tables_that_another_release_computed_are_computed_anew(spark: SparkSess
     lake = Lake(spark, Folders(tmp_path))
     append(lake, [message(0)])
     lake.commit("silver.hops")
-    migrating.check_version(lake)
+    said: list[str] = []
+    migrating.check_version(lake, said.append)
     assert lake.maybe_snapshot("silver.hops") is not None
+    assert said == []
     lake.folders.version.write_text("2")
-    migrating.check_version(lake)
+    migrating.check_version(lake, said.append)
+    assert said == ["another release computed the tables differently: they are computed anew from bronze.messages"]
     assert lake.maybe_snapshot("silver.hops") is None
     assert (lake.end(), lake.folders.version.read_text()) == (1, "3")
 

@@ -75,7 +75,7 @@ def run(
     try:
         with _shown(cli) as told:
             wanted = () if bronze_only else registry.DERIVED
-            job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told)
+            job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told, say=note)
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: job.stop())
             final = job.run()
@@ -393,7 +393,7 @@ def _changing_tables(chosen: Chosen, *, as_they_are: bool = False, is_deleting: 
             if not as_they_are:
                 from raceway.pipeline.migrating import check_version
 
-                check_version(lake)
+                check_version(lake, note)
             yield lake
         finally:
             stop(lake.spark)

@@ -36,17 +36,15 @@ def import_captures(
     A file is identified by its content: importing it again is a no-op. `unimport` removes it.
     """
     chosen = cli.choose()
-    from raceway.pipeline.imports.importing import import_file
-    from raceway.pipeline.imports.sources import capture_sources, plain_file
+    from raceway.pipeline.imports.importing import import_files
+    from raceway.pipeline.imports.sources import capture_sources
 
-    storage = chosen.config.storage
-    files = capture_sources(paths, storage)
+    files = capture_sources(paths, chosen.config.storage)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
     with _changing(chosen) as lake, progress("files", len(files)) as bar:
         done = []
-        for source in files:
-            with plain_file(source, chosen.folders.staging, storage) as file:
-                done.append(import_file(lake, wire, file, chosen.config, source))
+        for imported in import_files(lake, wire, files, chosen.config):
+            done.append(imported)
             bar.advance(bar.task_ids[0])
     for each in done:
         if each.wire != wire:
@@ -108,7 +106,7 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
         try:
             lake.mend()
             lake.folders.sweep()
-            check_version(lake)
+            check_version(lake, note)
             lake.evolve()
             yield lake
             note("updating the tables")

@@ -54,7 +54,8 @@ class Order:
 class Job:
     """A run over the tables of a data folder.
 
-    `told` is called after each batch and whenever the run is idle, `stepped` for each table that was updated.
+    `told` is called after each batch and whenever the run is idle, `stepped` for each table that was updated, and `say`
+    with what users should know before the first batch.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class Job:
         order: Order,
         told: Callable[[PipelineProgress], None] = lambda _: None,
         stepped: Callable[[str], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.lake, self.order, self._told, self._stepped = lake, order, told, stepped
+        self.lake, self.order, self._told, self._stepped, self._say = lake, order, told, stepped, say
         self._stopping = threading.Event()
         self.progress = PipelineProgress(pid=0, state="starting", started_us=progress.now_us())
         self._ahead_rows = 0  # in bronze, not in the other tables
@@ -109,7 +111,7 @@ class Job:
         self.lake.folders.check_deleted()
         self.lake.mend()
         self.lake.folders.sweep()
-        migrating.check_version(self.lake)
+        migrating.check_version(self.lake, self._say)
         self._check_end()
         self.lake.evolve()
         self._tell("starting")

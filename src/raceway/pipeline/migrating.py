@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,13 +53,18 @@ class _Note(msgspec.Struct, kw_only=True):
     path: str = ""
 
 
-def check_version(lake: Lake) -> None:
-    """Bring tables of a former version over; delete those that another release computed differently."""
+def check_version(lake: Lake, say: Callable[[str], None] = lambda _: None) -> None:
+    """Bring tables of a former version over; delete those that another release computed differently.
+
+    `say` is told in words, as either may take long.
+    """
     file = lake.folders.version
     known = (maybe_read_file(Files(), file) or b"").decode().strip()
     if is_former(lake):
-        migrate(lake)
+        say("the tables are of a former version: their messages are brought over, the other tables computed anew")
+        say(f"{migrate(lake):,} rows brought over")
     elif known and known != str(registry.VERSION):
+        say("another release computed the tables differently: they are computed anew from bronze.messages")
         for table in lake.derived:
             if table.name != REJECTED_MESSAGES:
                 lake.remove(table.name)

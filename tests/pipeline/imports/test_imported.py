@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from raceway.errors import ConfigError
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.imports.imported import known_captures, named_captures, remove_capture
-from raceway.pipeline.imports.importing import import_file
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.refreshing import refresh
 from raceway.pipeline.registry import CAPTURES
@@ -18,6 +17,7 @@ from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from raceway.pipeline.transforms import exchanges, messages, topic_stats, traces
 from raceway.pipeline.written import write_rows
 from raceway.wires.captures.columns import BRONZE
+from tests.pipeline.captures import import_file
 from tests.pipeline.rows import bronze, message
 from tests.rigs.vectors.mb import frame
 

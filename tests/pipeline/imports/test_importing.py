@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from raceway import config
 from raceway.errors import ConfigError, PipelineError
+from raceway.pipeline.folders import Folders
 from raceway.pipeline.imports import importing, pieces
-from raceway.pipeline.imports.importing import Imported, import_file
+from raceway.pipeline.imports.importing import Imported, import_files
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from raceway.wires.captures.capture import Capture, capture_files, capture_of
 from raceway.wires.captures.form import PIECE_MESSAGES
 from raceway.wires.mb.capture import reader as mb
+from tests.pipeline.captures import import_file
 from tests.pipeline.drivers import finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import journal
@@ -68,6 +73,42 @@ def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: Lake, tmp
     assert sorted(counts.values()) == [3, 4]
     again = [import_file(lake, "mb", tmp_path / name) for name in contents]
     assert [each.state for each in again] == ["imported before"] * 4
+
+
+def test_files_are_imported_in_order_while_the_next_are_made_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are cores; the copy of a packed one is there until it is imported, and never longer."""
+    count, cores = 9, 3
+    for number in range(count):
+        (tmp_path / f"{number}.mb.gz").write_bytes(gzip.compress(frames(number + 1)))
+    lake, copies, ready = Lake(None, Folders(tmp_path / "data")), list[int](), threading.Semaphore(0)
+
+    def imported(_: Lake, told: importing._Ready, __: config.Config) -> Imported:
+        coming = int(len(copies) + cores <= count) if copies else cores
+        for _ in range(coming):
+            assert ready.acquire(timeout=60), "the next ones are made ready meanwhile"
+        copies.append(len(list(lake.folders.staging.glob("*/*"))))
+        assert told.capture.file.read_bytes() == frames(len(copies))
+        if len(copies) == count:
+            raise PipelineError("the last one fails")
+        return Imported(str(told.capture.path), sum(1 for _ in told.pieces), 0, "imported", "mb")
+
+    def prepared(*args: Any) -> importing._Ready:
+        try:
+            return prepare(*args)
+        finally:
+            ready.release()
+
+    prepare = importing._prepare
+    monkeypatch.setattr(importing, "_import_new", imported)
+    monkeypatch.setattr(importing, "_prepare", prepared)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    done = []
+    with pytest.raises(PipelineError, match="the last one fails"):
+        done += import_files(lake, "mb", [str(tmp_path / f"{number}.mb.gz") for number in range(count)])
+    assert copies == [3, 3, 3, 3, 3, 3, 3, 2, 1]
+    assert list(lake.folders.staging.iterdir()) == []
 
 
 def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(

@@ -1,10 +1,15 @@
-"""Import of one capture into the bronze tables: all of it or nothing, and once."""
+"""Import of captures into the bronze tables: all of a file or nothing, and once."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from contextlib import ExitStack
+from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +21,7 @@ from raceway import config
 from raceway.pipeline.imports.chains import complete
 from raceway.pipeline.imports.imported import has_capture, known_captures
 from raceway.pipeline.imports.pieces import Piece, PieceReport, cut, form_of, parse_pieces
+from raceway.pipeline.imports.sources import plain_file
 from raceway.pipeline.keeping import remove_source
 from raceway.pipeline.lake import Lake
 from raceway.pipeline.migrating import moved
@@ -37,25 +43,56 @@ class Imported(NamedTuple):
     wire: str
 
 
-def import_file(
-    lake: Lake, wire: str, path: Path, settings: config.Config | None = None, source: str | None = None
-) -> Imported:
-    """Parse one file into the bronze tables; one that is already there, under whatever name, is left as it is.
+class _Ready(NamedTuple):
+    """A capture whose messages are found. `copy` ends with the copy of a file that was packed or elsewhere."""
 
-    `source` is the file or URL that it is a plain copy of (`sources.plain_file`).
+    capture: Capture
+    pieces: list[Piece]
+    copy: ExitStack
 
-    Digest and borders are computed at the same time: both read every byte.
+
+def import_files(
+    lake: Lake, wire: str, sources: Sequence[str], settings: config.Config | None = None
+) -> Iterator[Imported]:
+    """Parse files and URLs into the bronze tables, in order; those that are there already, under whatever name, stay.
+
+    While Spark parses one, the next are fetched, unpacked and cut at the same time, as many as there are cores.
     """
     chosen = settings or config.Config()
-    # hashlib releases the interpreter lock, so the two really run in parallel.
-    with ThreadPoolExecutor(1) as pool:
-        cutting = pool.submit(cut, path, form_of(wire, chosen, path))
-        capture = capture_of(wire, path, source)
-        pieces = cutting.result()
-    source = IMPORT + capture.sha256
+    rest = iter(sources)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        prepare = partial(pool.submit, _prepare, lake.folders.staging, wire, chosen)
+        coming = deque(map(prepare, islice(rest, os.cpu_count())))
+        try:
+            while coming:
+                ready = coming[0].result()
+                yield _import_new(lake, ready, chosen)
+                ready.copy.close()
+                coming.popleft()
+                coming.extend(map(prepare, islice(rest, 1)))
+        finally:
+            for each in coming:
+                if not each.cancel() and each.exception() is None:
+                    each.result().copy.close()
+
+
+def _prepare(staging: Path, wire: str, settings: config.Config, source: str) -> _Ready:
+    """Find the messages of a file. Digest and borders are computed at the same time: both read every byte."""
+    with ExitStack() as copy:
+        file = copy.enter_context(plain_file(source, staging, settings.storage))
+        # hashlib releases the interpreter lock, so the two really run in parallel.
+        with ThreadPoolExecutor(1) as pool:
+            cutting = pool.submit(cut, file, form_of(wire, settings, file))
+            capture = capture_of(wire, file, source)
+            pieces = cutting.result()
+        return _Ready(capture, pieces, copy.pop_all())
+
+
+def _import_new(lake: Lake, ready: _Ready, settings: config.Config) -> Imported:
+    capture, source = ready.capture, IMPORT + ready.capture.sha256
     is_new = not has_capture(lake, source)
     if is_new:
-        _import(lake, source, capture, pieces, chosen)
+        _import(lake, source, capture, ready.pieces, settings)
     found = next(each for each in known_captures(lake) if each.sha256 == capture.sha256)
     state = "imported" if is_new else "imported before"
     return Imported(str(capture.path), found.messages, found.rejected, state, found.wire or capture.wire)
