@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -166,7 +166,8 @@ def test_no_answered_acknowledgement_comes_back_when_retention_moved_the_cursor_
     """The first message is never acknowledged, every other one of the rest is; the first segments are removed."""
     limits = {"SEGMENT_BYTES": 4000, "SEAL": "false", "UPKEEP_S": 0.1}
     limits |= {"RETENTION__MAX_BYTES": 30_000, "RETENTION__MAX_PINNED": 30_000}
-    env = {f"RACEWAY_JOURNAL__{name}": value for name, value in limits.items()}
+    env: dict[str, Any] = {f"RACEWAY_JOURNAL__{name}": value for name, value in limits.items()}
+    env["RACEWAY_BROKER__SUBSCRIPTIONS__FIRST_IN_FLIGHT"] = 100  # nothing waits for an acknowledgement
     with running_server(tmp_path / "data", **env) as server:
         with danube_wire(server) as wire:
             producer, consumer = wire.producer(TOPIC), wire.consumer(TOPIC)
@@ -183,12 +184,14 @@ def test_no_answered_acknowledgement_comes_back_when_retention_moved_the_cursor_
                 wire.send(filler, "/default/filler", bytes(1000))
             wait_until(lambda: "cursor moved by retention" in server.stderr, what="retention")
             server.kill()
+            stream.cancel()
         server.start(START_S)
         with danube_wire(server) as wire:
             lag = server.metric("raceway_subscriptions_lag")
             assert 0 < lag < 30, "a part of what was not acknowledged is left"
             stream = wire.listen(consumer)
             again = [next(stream).msg_id.topic_offset for _ in range(int(lag))]
+            stream.cancel()
             assert not acknowledged.intersection(again)
             assert again[-1] == 58
 

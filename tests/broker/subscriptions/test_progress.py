@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raceway.broker.subscriptions import durable
 from raceway.broker.subscriptions.progress import Ahead, done_counts
 from raceway.config import Retention
-from raceway.model.subscriptions import FailurePolicy
+from raceway.errors import LimitError
+from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
 
 LETTERS = "orders.failed"
@@ -54,6 +56,17 @@ def test_counts_begin_where_the_cursor_was_before_retention_moved_it() -> None:
     assert [offset for offset in range(5, 12) if ahead.pass_publish(offset)] == [5, 6, 8, 9]
 
 
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_what_is_added_is_done(offsets: list[int]) -> None:
+    ahead = Ahead.restored({"offset": 0, "done": [3, 2, 4, 1]}, 31)  # done: 3, 4 and 9
+    for offset in offsets:
+        ahead.add(offset)
+    done = {3, 4, 9, *offsets}
+    assert ahead.publishes == len(done)
+    assert ahead.ranges == sum(offset - 1 not in done for offset in done)
+    assert [offset for offset in range(31) if ahead.pass_publish(offset)] == sorted(done)
+
+
 def test_rows_of_earlier_releases_have_no_counts() -> None:
     assert not Ahead.restored({"topic": "orders", "offset": 3, "requests": 1}, 10)
 
@@ -72,6 +85,56 @@ def test_acknowledged_messages_behind_one_that_is_not_do_not_come_again_after_a_
         assert consumer.offsets == [0, 3, 5, 6, 7]
     bench.ack(0, 3, 5, 6, 7)
     assert (bench.kept_cursor(), bench.status().lag) == (9, 0)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_what_is_acknowledged_after_a_kill_and_before_it_is_delivered_again_does_not_come_again(
+    bench: SubscribingBench, kind: SubscriptionType
+) -> None:
+    producer, consumer = bench.producer(), bench.member(kind)
+    bench.sent(producer, *(b"%d" % number for number in range(9)))
+    assert consumer.offsets == list(range(9))
+    bench.nack(5, delay_ms=0)
+    bench.crash()
+    bench.ack(2, 5, 5, 4)
+    assert bench.status().lag == 6
+    bench.crash()
+    bench.ack(0)
+    consumer = bench.open(consumer.id)
+    assert consumer.offsets == [1, 3, 6, 7, 8]
+    bench.ack(1, 3, 6, 7, 8)
+    assert bench.journal.state.get("cursors", f"subscription:{TOPIC}:{NAME}") == {
+        "topic": TOPIC, "offset": 9, "requests": 0,
+    }  # fmt: skip
+
+
+def test_only_what_may_have_been_delivered_is_acknowledged_before_it_comes(bench: SubscribingBench) -> None:
+    producer, consumer = bench.producer(), bench.member()
+    bench.sent(producer, b"0", b"1", b"2")
+    bench.crash()
+    producer = bench.producer()
+    bench.sent(producer, b"3")
+    bench.ack(2, 3, 99)
+    consumer = bench.open(consumer.id)
+    assert consumer.offsets == [0, 1, 3]
+    bench.crash()
+    bench.broker.subscriptions.move(bench.broker.subscriptions.find(TOPIC, NAME), 0, 0)  # type: ignore[arg-type]
+    bench.ack(1)
+    consumer = bench.open(consumer.id)
+    assert consumer.offsets == [0, 1, 2, 3], "a place that was chosen since counts"
+
+
+def test_too_many_acknowledgements_of_what_did_not_come_again_are_refused(
+    bench: SubscribingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "MOST_AHEAD", 2)
+    producer, consumer = bench.producer(), bench.member()
+    bench.sent(producer, *(b"%d" % number for number in range(9)))
+    bench.crash()
+    refused = bench.ack(2, 4, 6, 8).refused
+    assert [(start, stop, type(error)) for start, stop, error in refused] == [(2, 3, LimitError), (3, 4, LimitError)]
+    consumer = bench.open(consumer.id)
+    assert consumer.offsets == [0, 1, 3, 5, 6, 7, 8]
 
 
 def test_requests_among_them_do_not_count_as_lag(bench: SubscribingBench) -> None:

@@ -38,7 +38,7 @@ from raceway.broker.subscriptions.subscription import (
     TopicFeed,
 )
 from raceway.broker.subscriptions.windows import COPYING, OUT, POISON, READY, WAITING, Held, InFlight
-from raceway.errors import AwayError, RacewayError
+from raceway.errors import AwayError, LimitError, RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.intents.subscriptions import Sink
 from raceway.model.subscriptions import SubscriptionStatus
@@ -52,6 +52,9 @@ ROWS_OF_A_SEARCH = 500
 TRY_AGAIN_MS = 1000
 # Requests remembered between cursor and newest delivered message; with more, lag may be slightly off after a restart.
 KEPT_REQUESTS = 10_000
+# Ranges of acknowledgements of messages that were delivered before a restart and not again yet: they are stored with
+# the cursor. Clients come back with what they had in hand, so there are rarely more than the largest window.
+MOST_AHEAD = 10_000
 # Ack timeouts of the first message of a line that count as one failure: its consumer hangs.
 HANGS = 10
 
@@ -76,6 +79,8 @@ class DurableSubscription(Subscription):
         self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
         self._ahead = Ahead.restored(kept, feed.end)
+        # What was delivered before a restart is before it, and may be acknowledged before it is delivered again.
+        self._given_end = feed.end
         # Failures of messages that are not done, by offset.
         failed = {int(offset): count for offset, count in kept.get("failed", {}).items()}
         self._failures = {offset: count for offset, count in failed.items() if offset >= self._next}
@@ -156,6 +161,7 @@ class DurableSubscription(Subscription):
         self._ready.clear()
         self._stepped.clear()
         self._ahead.clear()
+        self._given_end = 0
         self._failures.clear()
         self._handed.clear()
         self._out = self.poisoned = 0
@@ -361,13 +367,25 @@ class DurableSubscription(Subscription):
     # ---- outcomes ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledge a message, from any consumer of the subscription. Unknown offsets are done already."""
+        """Acknowledge a message, from any consumer of the subscription. Unknown offsets are done already.
+
+        Raises LimitError if it was delivered before a restart, and too many such acknowledgements are to be kept.
+        """
         held = self._held.get(offset)
-        if held is not None:
+        if held is None and self._next <= offset < self._given_end:
+            self._acknowledge_ahead(offset)
+        elif held is not None:
             line = self._handed.get(held.consumer) if held.consumer is not None else None
             if line is not None:
                 line.acknowledge(held, self._host.now_ms(), self.policy.ack_timeout_ms, self.max_unacked)
             self.finish(held)
+
+    def _acknowledge_ahead(self, offset: int) -> None:
+        if self._ahead.ranges >= MOST_AHEAD:
+            raise LimitError("acknowledgements of messages that were not delivered again", MOST_AHEAD)
+        self._ahead.add(offset)
+        self._failures.pop(offset, None)
+        self._host.note_move(self)
 
     def finish(self, held: Held) -> None:
         """Remove a message that is done, and move the cursor."""

@@ -13,6 +13,7 @@ Where retention has moved the cursor, the row also has `begun`: the offset from 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -20,7 +21,7 @@ from typing import Any
 
 
 class Ahead:
-    """Offsets after the cursor that were done before a restart and not read again since, in ascending order."""
+    """Offsets after the cursor that were done before they were read again after a restart, in ascending order."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), requests: int = 0) -> None:
         self._ranges = deque(ranges)
@@ -48,6 +49,28 @@ class Ahead:
     @property
     def requests(self) -> int:
         return self._left - self.publishes
+
+    @property
+    def ranges(self) -> int:
+        """Number of ranges, each of which takes two counts in the stored row."""
+        return len(self._ranges)
+
+    def add(self, offset: int) -> None:
+        """Note that the message at this offset is done."""
+        ranges, start, stop = self._ranges, offset, offset + 1
+        at = bisect_right(ranges, offset, key=lambda each: each[0])
+        if at and offset < ranges[at - 1][1]:
+            return
+        if at < len(ranges) and ranges[at][0] == stop:
+            stop = ranges[at][1]
+            del ranges[at]
+        if at and ranges[at - 1][1] == start:
+            at -= 1
+            start = ranges[at][0]
+            del ranges[at]
+        ranges.insert(at, (start, stop))
+        self._left += 1
+        self.publishes += 1
 
     def pass_publish(self, offset: int) -> bool:
         """Return whether the message at this offset is done. Must be called in ascending order, once per offset."""

@@ -349,7 +349,10 @@ class SubscriptionTable(SubscriptionHost):
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
             if isinstance(subscription, DurableSubscription):
-                subscription.acknowledge(intent.offsets[row])
+                try:
+                    subscription.acknowledge(intent.offsets[row])
+                except errors.LimitError as error:
+                    refused.append((row, row + 1, error))
                 touched[subscription] = None
         return self._settle(touched, refused, done)
 
