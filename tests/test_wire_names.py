@@ -35,7 +35,6 @@ REASONS = {
     "model/document.py": PUBLISHED,
     "model/envelope.py": STORED,
     "model/wires.py": STORED,
-    "web/graph.py": "the one wire that has consumers of subscriptions by name",
 }
 
 

@@ -124,13 +124,7 @@ def find_url(
     door, named = door or wires.WIRES[0].name, maybe_named(url, data, context)
     if named is None:
         folder = data_folder(data)
-        running = maybe_running(folder)
-        if running is None:
-            fail(
-                _missing(folder),
-                ExitCode.UNREACHABLE,
-            )
-        return _door_of(running.urls, door, f"the data folder {folder}", is_encrypted=False)
+        return _door_of(_urls_of(folder), door, f"the data folder {folder}", is_encrypted=False)
     console = maybe_console(named.url)
     if console is None:
         return named.url
@@ -149,14 +143,15 @@ def console_url(url: str | None, data: Path | None, *, context: str | None = Non
         misuse(
             f"{named.url} names one wire; this command needs the bus, by its console port: --url raceway://HOST:PORT"
         )
-    folder = data_folder(data)
+    return _urls_of(data_folder(data))["console"]
+
+
+def _urls_of(folder: Path) -> dict[str, str]:
+    """Return the URLs of the bus that runs on a data folder. Ends the command if none does."""
     running = maybe_running(folder)
     if running is None:
-        fail(
-            _missing(folder),
-            ExitCode.UNREACHABLE,
-        )
-    return running.urls["console"]
+        fail(_missing(folder), ExitCode.UNREACHABLE)
+    return running.urls
 
 
 def _missing(folder: Path) -> str:

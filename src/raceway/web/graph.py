@@ -23,11 +23,14 @@ from raceway.journal.query.flows import Exchange, Flows, recent_flows
 from raceway.journal.query.search import SinceUs, UntilUs
 from raceway.web.pipeline import table_folders, table_parts
 from raceway.web.routing import LOOKUP, SiteRoutes, get
+from raceway.wires import WIRES
 
 TABLE = "gold.service_graph"
 HOUR_US = 3_600_000_000
 # The callee of an unanswered request.
 NOBODY = "nobody"
+# The wire of consumers of subscriptions by name.
+DURABLE = next(wire.name for wire in WIRES if wire.durable)
 KEYS = ["caller", "callee", "topic", "wire", "callee_wire"]
 COLUMNS = [*KEYS, "hour", "calls", "errors", "timeouts", "late", "latency_p50_us", "latency_p99_us"]
 
@@ -85,7 +88,7 @@ def _listeners(view: View, flows: Flows, limit: int) -> list[Listener]:
     for topic, name in view.subscriptions.names():
         if topic in names:
             for consumer in view.subscriptions.status(topic, name).consumers:
-                found[topic, consumer, "danube"] = None
+                found[topic, consumer, DURABLE] = None
     return [Listener(*key) for key in list(found)[:limit]]
 
 
