@@ -86,7 +86,7 @@ def test_files_are_imported_in_order_while_the_next_are_made_ready(
 
     def imported(_: Lake, told: importing._Ready, __: config.Config) -> Imported:
         coming = int(len(copies) + cores <= count) if copies else cores
-        for _ in range(coming):
+        for _each in range(coming):
             assert ready.acquire(timeout=60), "the next ones are made ready meanwhile"
         copies.append(len(list(lake.folders.staging.glob("*/*"))))
         assert told.capture.file.read_bytes() == frames(len(copies))
@@ -104,9 +104,8 @@ def test_files_are_imported_in_order_while_the_next_are_made_ready(
     monkeypatch.setattr(importing, "_import_new", imported)
     monkeypatch.setattr(importing, "_prepare", prepared)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    done = []
     with pytest.raises(PipelineError, match="the last one fails"):
-        done += import_files(lake, "mb", [str(tmp_path / f"{number}.mb.gz") for number in range(count)])
+        list(import_files(lake, "mb", [str(tmp_path / f"{number}.mb.gz") for number in range(count)]))
     assert copies == [3, 3, 3, 3, 3, 3, 3, 2, 1]
     assert list(lake.folders.staging.iterdir()) == []
 

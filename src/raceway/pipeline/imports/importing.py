@@ -61,15 +61,15 @@ def import_files(
     chosen = settings or config.Config()
     rest = iter(sources)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        prepare = partial(pool.submit, _prepare, lake.folders.staging, wire, chosen)
-        coming = deque(map(prepare, islice(rest, os.cpu_count())))
+        prepare = partial(_prepare, lake.folders.staging, wire, chosen)
+        coming = deque(pool.submit(prepare, source) for source in islice(rest, os.cpu_count()))
         try:
             while coming:
                 ready = coming[0].result()
                 yield _import_new(lake, ready, chosen)
                 ready.copy.close()
                 coming.popleft()
-                coming.extend(map(prepare, islice(rest, 1)))
+                coming.extend(pool.submit(prepare, source) for source in islice(rest, 1))
         finally:
             for each in coming:
                 if not each.cancel() and each.exception() is None:
