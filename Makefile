@@ -76,17 +76,18 @@ test-slow: setup-dev ## Run the slow tests: kills, clusters, conformance suites,
 # Those that do not start servers: some two minutes for each Python.
 QUICK_TESTS := tests/model tests/net/codec $(wildcard tests/wires/*/codec) tests/journal tests/broker tests/schema
 
-# uv's cache goes with each environment: its common one would keep another gigabyte of Spark from every run.
+# One cache for both, begun anew by every run: Spark is fetched and built once, and no old version of it is kept.
+UV_CACHE := build/uv-cache
 pythons: setup-dev ## Run the quick tests on each newer Python (3.12, 3.13) that this machine has
-	@for name in python3.12 python3.13; do \
+	@rm -rf $(UV_CACHE); for name in python3.12 python3.13; do \
 	  newest=$$(pyenv versions --bare 2>/dev/null | grep "^$${name#python}[.]" | tail -1); \
 	  python=$$(PYENV_VERSION=$$newest $$name -c 'import sys; print(sys.executable)' 2>/dev/null) || { echo "no working $$name here"; continue; }; \
 	  $(BIN)/python -c "import sys; sys.exit('python%d.%d' % sys.version_info[:2] == '$$name')" || continue; \
 	  echo "The quick tests on $$($$python --version) ..."; \
 	  venv=build/venv-$$name; \
 	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
-	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --no-deps --require-hashes -r requirements-dev.lock && \
-	  $(BIN)/uv pip install --quiet --cache-dir $$venv/cache --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
+	  $(BIN)/uv pip install --quiet --cache-dir $(UV_CACHE) --python $$venv/bin/python --no-deps --require-hashes -r requirements-dev.lock && \
+	  $(BIN)/uv pip install --quiet --cache-dir $(UV_CACHE) --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
 	  $$venv/bin/python -m pytest -q -n $(WORKERS) --dist loadgroup -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
 	done
 
