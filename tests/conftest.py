@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.groups import group_of, rank_of
 from tests.rigs.rounds import SOAKING
 from tests.tiers import is_slow, is_verb
 
@@ -38,25 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "verbs: run again by `make test-delayed`; see tests/tiers.py")
 
 
-# Tests that share something costly run in one worker: a JVM, a browser, the pages of the manual. These take longest, so
-# they begin first, in this order; otherwise one worker would be left alone with them at the end.
-GROUPS = {
-    "tests/pipeline/": "spark",
-    "tests/test_docs.py": "manual",
-    "tests/cli/test_pipeline.py": "pipeline commands",
-    "tests/end_to_end/test_console": "chromium",
-    "tests/test_site.py": "chromium",
-    "tests/mirror/": "kafka",
-    "tests/cluster/": "kafka",
-}
-
-
-def group_of(test_id: str) -> str:
-    """The group of a test; its file where it shares nothing."""
-    path = test_id.partition("::")[0]
-    return next((group for prefix, group in GROUPS.items() if path.startswith(prefix)), path)
-
-
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # its base has no types
     """Hand out whole groups to workers."""
 
@@ -71,9 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByGroup:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = list(dict.fromkeys(GROUPS.values()))
-    ranks = {group: rank for rank, group in enumerate(first)}
-    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(first)))
+    items.sort(key=lambda item: rank_of(item.nodeid))
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker("slow")
