@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "net.codec": VOCABULARY,
     "broker": VOCABULARY | {"config", "chance", "journal", "schema"}
     | {f"net.{part}" for part in ("runtime", "credits", "turn", "timers", "ids")},
-    "link": VOCABULARY | {"broker", "net.runtime", "net.turn"},
+    "link": VOCABULARY | {"broker", "net.runtime", "net.timers", "net.turn"},
     "link.codec": VOCABULARY,
     # The list of wires, and what a record is. Everything may ask them but what lies below the wires.
     "wires": {"config", "wires.wire"} | {f"wires.{wire}.wire" for wire in WIRES},

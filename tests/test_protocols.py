@@ -23,7 +23,6 @@ WITH_ONE = {
     "Sleep": "the timer handles of event loops",
     "Step": "implemented in a module that imports this one",
     "StoredTables": "implemented in a module that imports this one",
-    "Timers": "the same event loops; the module of Clock imports this one",
     "WaitingCall": "implemented in a module that imports this one",
 }
 

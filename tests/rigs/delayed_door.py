@@ -13,7 +13,8 @@ from typing import Any
 from raceway.broker.broker import Broker
 from raceway.broker.door import CommitCallback, Door, OnAnswer
 from raceway.broker.peers import Peer
-from raceway.net.runtime import Clock, Runtime
+from raceway.net.runtime import Runtime
+from raceway.net.timers import Clock
 
 
 class DelayedDoor(Door):

@@ -41,7 +41,7 @@ from raceway.model.intents.batches import Acknowledge, AskAll, Intent, Park, Pub
 from raceway.model.intents.kinds import Done, Outcome
 from raceway.model.security import Permission
 from raceway.model.topics import LOG_STREAM, has_wildcard
-from raceway.net.runtime import Clock
+from raceway.net.timers import Clock
 
 log = structlog.get_logger("raceway.broker")
 

@@ -25,7 +25,8 @@ from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
 from raceway.model.intents.kinds import Done
 from raceway.model.topics import AUDIT_STREAM
-from raceway.net.runtime import Clock, Runtime
+from raceway.net.runtime import Runtime
+from raceway.net.timers import Clock
 
 log = structlog.get_logger("raceway.broker")
 

@@ -54,7 +54,7 @@ from raceway.link.streams import CallerStream
 from raceway.model.intents.batches import Intent
 from raceway.model.intents.peers import Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
 from raceway.model.intents.queues import Arm, CreateQueue
-from raceway.net.runtime import Clock
+from raceway.net.timers import Clock
 from raceway.net.turn import Turn
 
 log = structlog.get_logger("raceway.link")

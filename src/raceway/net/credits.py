@@ -12,8 +12,10 @@ and at a tick while some publisher waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
 from typing import Protocol
+
+from raceway.net.timers import Clock
 
 # Stragglers: at most one in eight of a publisher's subscribers, but always one.
 FEW = 8
@@ -40,11 +42,6 @@ class CreditHolder(Protocol):
 
     def detach(self) -> bool:
         """Leave the live path. Return False if there is no other source to read from."""
-
-
-class Timers(Protocol):
-    def time(self) -> float: ...
-    def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
 
 
 class Window:
@@ -82,7 +79,7 @@ class _Wait:
 class Credits:
     """Full subscribers and waiting publishers. `fed` are the full ones that the current read has delivered to."""
 
-    def __init__(self, timers: Timers, hold_s: float, window_s: float) -> None:
+    def __init__(self, timers: Clock, hold_s: float, window_s: float) -> None:
         self.full: set[CreditHolder] = set()
         self.fed: set[CreditHolder] = set()
         # Full subscriptions that receive rows after the commit, by topic.

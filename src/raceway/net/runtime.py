@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from raceway import config
 from raceway.errors import RacewayError
 from raceway.net.credits import Credits
+from raceway.net.timers import Clock
 from raceway.net.turn import Turn
 from raceway.net.unfinished import InputBudget
 
 AfterCommit = Callable[[Callable[[RacewayError | None], None]], None]
-
-
-class Clock(Protocol):
-    """The methods of an event loop that connections and the broker use."""
-
-    def time(self) -> float: ...
-    def call_soon(self, callback: Callable[[], Any]) -> Any: ...
-    def call_later(self, delay: float, callback: Callable[[], Any]) -> Any: ...
 
 
 class Runtime:

@@ -11,12 +11,20 @@ an argument, so tests need not wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 K = TypeVar("K")
 
 # With the sweep's own tick a deadline fires within 32 ms. Sweeping an empty bucket costs next to nothing.
 TICK_MS = 16
+
+
+class Clock(Protocol):
+    """The methods of an event loop that connections and the broker use."""
+
+    def time(self) -> float: ...
+    def call_soon(self, callback: Callable[[], Any]) -> Any: ...
+    def call_later(self, delay: float, callback: Callable[[], Any]) -> Any: ...
 
 
 class TimerWheel(Generic[K]):

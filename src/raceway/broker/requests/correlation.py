@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 from raceway.broker.peers import AnswerName, Party, Peer, Pending
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
-from raceway.net.runtime import Clock
-from raceway.net.timers import TICK_MS, TimerWheel
+from raceway.net.timers import TICK_MS, Clock, TimerWheel
 
 Key = tuple[str, bytes]
 Fail = Callable[[Pending, RacewayError], None]

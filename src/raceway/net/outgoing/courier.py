@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from raceway.model.envelope import Batch
-from raceway.net.runtime import Clock
+from raceway.net.timers import Clock
 
 
 class NotTaken(NamedTuple):

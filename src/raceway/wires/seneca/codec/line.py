@@ -19,7 +19,7 @@ from raceway.model.document import ABSENT, DocumentError, Members, maybe_bytes, 
 from raceway.model.envelope import encode_json
 from raceway.wires.seneca.codec.call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, complete_call, split_id
 from raceway.wires.seneca.codec.failure import failure_of
-from raceway.wires.seneca.codec.meta import Side, Wrapper, seed_meta, wrapper
+from raceway.wires.seneca.codec.meta import Side, WrappedCall, seed_meta, wrapped_call
 from raceway.wires.seneca.codec.request import maybe_meta, read_seed, read_time, version_of
 
 # LF ends a line; the CR of a CRLF sender and blank lines are dropped, as npm's listener does.
@@ -82,14 +82,14 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     try:
         documents.check_text(line)
         # Fast path: nearly every line is a wrapper that decodes in one strict pass.
-        wrapped = wrapper.maybe_strict(line)
+        wrapped = wrapped_call.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
             return _wrapped(wrapped, encode_json(wrapped.id), len(line), fresh)
         document = documents.read_members(line)
         if "kind" in document:
             # The response repeats `id` as JSON, whatever its type, so that the client finds its call.
             identity = maybe_bytes(document.get("id")) or b"null"
-            return _wrapped(wrapper.read_members(document)[0], identity, None, fresh)
+            return _wrapped(wrapped_call.read_members(document)[0], identity, None, fresh)
         meta = seed_meta.read_members(maybe_meta(document) or {})
         return read_seed(SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
@@ -112,7 +112,7 @@ def _refusal(code: str, message: str) -> bytes:
     return encode_json({"code": code, "message": message, "seneca": True}) + b"\n"
 
 
-def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> Call | LineRefused:
+def _wrapped(line: WrappedCall, identity: bytes, size: int | None, fresh: Fresh) -> Call | LineRefused:
     """Read a T wrapper. `identity` is the JSON of its id (possibly null), `size` the size of the line if known."""
     sent = ABSENT if line.time is None else line.time.client_sent
     echo = Echo(identity, maybe_bytes(line.origin), maybe_bytes(line.track), maybe_bytes(sent))
@@ -136,7 +136,7 @@ def _maybe_str(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _maybe_fault(line: Wrapper) -> str | None:
+def _maybe_fault(line: WrappedCall) -> str | None:
     """The reason a wrapper is not a valid request. npm's listener drops such lines silently and its client times
     out."""
     if line.kind != "act":

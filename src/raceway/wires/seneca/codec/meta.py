@@ -130,7 +130,7 @@ class SentTime(msgspec.Struct, gc=False):
     client_sent: Raw = ABSENT
 
 
-class Wrapper(msgspec.Struct, gc=False):
+class WrappedCall(msgspec.Struct, gc=False):
     """A T request line."""
 
     id: str = ""
@@ -198,4 +198,4 @@ class MetaReader(Generic[S]):
 
 
 web_meta, seed_meta, reply_meta = MetaReader(WebMeta), MetaReader(SeedMeta), MetaReader(ReplyMeta)
-wrapper, wrapped_reply = MetaReader(Wrapper), MetaReader(WrappedReply)
+wrapped_call, wrapped_reply = MetaReader(WrappedCall), MetaReader(WrappedReply)

@@ -16,7 +16,7 @@ import structlog
 
 from raceway import config
 from raceway.net.connection import Connection
-from raceway.net.runtime import Clock
+from raceway.net.timers import Clock
 from raceway.wires.zbus.codec import encode
 from raceway.wires.zbus.codec.admin import BrokerReport, TrackTable, encode_description, maybe_report
 
