@@ -363,7 +363,10 @@ class SubscriptionTable(SubscriptionHost):
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
             if isinstance(subscription, DurableSubscription):
-                subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                try:
+                    subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                except errors.LimitError as error:
+                    refused.append((row, row + 1, error))
                 touched[subscription] = None
         return self._settle(touched, refused, done)
 
