@@ -1,4 +1,4 @@
-"""How often the random tests repeat: few times in `make test`, `RACEWAY_ROUNDS` times in `make soak` if that is more."""
+"""How often the random tests repeat: few times in `make test`, in `make soak` `RACEWAY_ROUNDS` times if that is more."""
 
 from __future__ import annotations
 
