@@ -1,4 +1,4 @@
-"""How often the random tests repeat: few times in `make test`, in `make soak` `RACEWAY_ROUNDS` times if that is more."""
+"""Repetitions of random tests: few in `make test`; in `make soak` as many as `RACEWAY_ROUNDS` says, if that is more."""
 
 from __future__ import annotations
 
