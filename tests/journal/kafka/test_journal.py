@@ -296,7 +296,7 @@ def test_blocks_in_doubt_that_were_stored_make_it_begin_anew(opened: Open) -> No
     assert rig.answers[1] is not None
     rig.lane.doubts = False
     rig.pump(lambda: bool(lost))
-    assert "fate was unknown" in lost[0][0]
+    assert "outcome was unknown" in lost[0][0]
     assert not lost[0][1]
     assert stored(opened) == [b"before", b"in doubt"]
 
