@@ -113,7 +113,7 @@ DELAYED_TESTS := tests/wires tests/one_bus tests/net/test_tcp.py tests/net/test_
                  $(wildcard $(addprefix tests/end_to_end/test_,mb_*.py seneca_*.py danube_*.py zbus_*.py http_*.py)) \
                  tests/end_to_end/test_console_api.py
 
-soak: setup-dev ## Run all tests with ROUNDS repetitions of the random ones (default: 30)
+soak: setup-dev ## Run all tests with ROUNDS repetitions of the random ones (default: 30), never fewer than `make test`
 	@RACEWAY_ROUNDS=$(ROUNDS) $(PYTEST) --timeout=3600
 	@TEST_DELAYED_DOOR=1 RACEWAY_ROUNDS=$(ROUNDS) $(PYTEST) --timeout=3600 $(DELAYED_TESTS)
 

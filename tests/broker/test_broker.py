@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.errors import MalformedError, UnknownPeerError
+from raceway.errors import LimitError, MalformedError, UnknownPeerError
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import (
     Heartbeat,
@@ -96,6 +96,23 @@ def test_subscribing_again_replaces_the_priority(bench: Bench) -> None:
     assert bench.broker.perform(peer, ListSubscriptions()) == SubscriptionList(
         (SubscriptionRow("request", "orders", 5),)
     )
+
+
+def test_subscriptions_of_one_peer_are_bounded() -> None:
+    """One that it has already is none more; one that has ended makes room; others have room of their own."""
+    bench = Bench(max_peer_subscriptions=3)
+    peer, other = bench.peer("a", "b"), bench.peer("a", "b", "c")
+    with pytest.raises(LimitError, match="max_peer_subscriptions"):
+        bench.broker.perform(peer, Subscribe("all", "c"))
+    assert bench.broker.perform(peer, Subscribe("all", "A")) == Done()
+    for wanted in (Subscribe("publish", "c"), Subscribe("request", "b"), Subscribe("all", "a.#")):
+        with pytest.raises(LimitError):
+            bench.broker.perform(peer, wanted)
+    assert bench.broker.perform(peer, Subscribe("request", "a", 5)) == Done()
+    assert set(peer.subscriptions) == {("publish", "a"), ("publish", "b"), ("request", "a")}
+    bench.broker.perform(peer, Unsubscribe("publish", "a"))
+    assert bench.broker.perform(peer, Subscribe("publish", "c")) == Done()
+    assert len(other.subscriptions) == 3
 
 
 def test_unsubscribing_says_whether_there_was_anything(bench: Bench) -> None:

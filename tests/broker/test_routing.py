@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from hypothesis import settings
@@ -172,6 +172,28 @@ def test_a_priority_of_a_pattern_that_does_not_match_does_not_count() -> None:
     table.subscribe(first, "request", "other", 100)
     table.subscribe(second, "request", "orders", 2)
     assert table.route(ORDERS).responders == (second,)
+
+
+def test_patterns_that_do_not_match_cost_nothing() -> None:
+    """A peer may have thousands of them, and every new topic is routed once."""
+
+    class NeverListed(dict[tuple[SubscriptionKind, str], float]):
+        def __iter__(self) -> NoReturn:
+            raise AssertionError("all subscriptions of a peer were looked at")
+
+        items = keys = values = __iter__
+
+    table, peer = Routing(), RecordingPeer()
+    peer.subscriptions = NeverListed()
+    for number in range(10):
+        table.subscribe(peer, "request", f"other.{number}", 9)
+        table.subscribe(peer, "publish", f"other.{number}", 9)
+    table.subscribe(peer, "request", "+", 1)
+    table.subscribe(peer, "request", "#", 2)
+    table.subscribe(peer, "publish", "+", 0)
+    route = table.route(ORDERS)
+    assert (route.responders, receivers(route)) == ((peer,), [peer])
+    assert table.all_responders("orders") == table.responders("orders") == (peer,)
 
 
 # ---- listing ---------------------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ from tests.rigs.server import Door, Server, running_server
 
 MIB = 1 << 20
 GROWTH = 48 * MIB
-ROUNDS = 10
+# In `make test`, and in `make soak` at least.
+ROUNDS = (10, 200)
 
 
 @pytest.fixture(scope="module")
@@ -350,5 +351,5 @@ def damaged(rng: random.Random, good: bytes) -> bytes:
 @pytest.mark.parametrize("door", GOOD)
 def test_damaged_traffic_ends_in_an_answer_or_a_close(server: Server, door: Door) -> None:
     rng = seeded(f"damaged {door}")
-    for _ in range(rounds(ROUNDS)):
+    for _ in range(rounds(*ROUNDS)):
         said_to(server, door, damaged(rng, rng.choice(GOOD[door])), farewell=True)

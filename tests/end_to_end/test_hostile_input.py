@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import struct
@@ -375,3 +376,29 @@ def test_a_websocket_client_that_leaves_in_the_middle_of_a_burst(server: Server)
                 websocket.send_frame(websocket.TEXT, compose(f"publish:{topic}:1.0.0:{new_id()}", b"x" * 1000))
             if number % 2:
                 websocket.send_frame(websocket.CLOSE, b"\x03\xe8")
+
+
+@pytest.mark.parametrize("transport", BOTH)
+def test_a_peer_has_only_so_many_subscriptions(transport: Transport) -> None:
+    """Beyond the limit each one more is refused; others have a limit of their own."""
+    most = 1000
+    with (
+        running_server(RACEWAY_BROKER__MAX_PEER_SUBSCRIPTIONS=most) as server,
+        connect(server, transport) as peer,
+        connect(server, transport) as other,
+    ):
+        ids = [new_id() for _ in range(most + 10)]
+        for number, each in enumerate(ids):
+            wanted = {"action": "request", "topic": f"many.x{number}"}
+            peer.send(f"request:system.topic.subscribe:1.0.0:{each}", wanted)
+        answers = [peer.reply(each) for each in ids]
+        assert [answer.payload == SUCCESS for answer in answers] == [True] * most + [False] * 10, answers[0]
+        error = answers[-1].json()["error"]
+        assert error["code"] == "SERVICE_UNAVAILABLE"
+        assert "broker.max_peer_subscriptions" in error["message"]
+        other.subscribe("many.x9999", "request")
+        assert subscribed(server) == most + 1
+
+
+def subscribed(server: Server) -> int:
+    return int(json.loads(server.http("/api/subscriptions")[1])["total"])

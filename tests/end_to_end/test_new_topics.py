@@ -13,9 +13,10 @@ from contextlib import closing
 import grpc
 import pytest
 
-from raceway.wires.danube.codec.pb.danube_api_pb2 import ProducerRequest
+from raceway.wires.danube.codec.pb.danube_api_pb2 import ConsumerRequest, ProducerRequest
 from tests.rigs.mb_wire import compose, connect, fresh_topic
 from tests.rigs.rounds import SOAKING
+from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server, wait_until
 from tests.rigs.zbus_wire import Client
 
@@ -82,6 +83,27 @@ def test_danube_is_told_to_come_back_later(server: Server) -> None:
         with pytest.raises(grpc.RpcError) as refusal:
             create_three()
     assert refusal.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+
+
+def test_a_consumer_that_comes_first_makes_no_more_than_a_producer(server: Server) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port('danube')}") as channel:
+        subscribe = channel.unary_unary(
+            "/danube.ConsumerService/Subscribe", request_serializer=ConsumerRequest.SerializeToString
+        )
+
+        def subscribe_three() -> None:
+            for _ in range(3):
+                subscribe(ConsumerRequest(
+                    topic_name=f"/default/{fresh_topic()}", consumer_name="c", subscription="s", create_topic=True
+                ))  # fmt: skip
+
+        with pytest.raises(grpc.RpcError, match="too many new topics"):
+            subscribe_three()
+
+
+def test_a_subscription_made_over_rest_neither(server: Server) -> None:
+    wanted = [{"topic": fresh_topic(), "name": "s", "create_topic": True} for _ in range(3)]
+    assert 503 in [call(server, "POST", "/api/subscriptions", each).status for each in wanted]
 
 
 def test_http_is_told_503(server: Server) -> None:

@@ -36,6 +36,12 @@ def test_facts_of_a_peer_are_those_of_its_last_calls(known: KnownPeer) -> None:
     assert known.body().watched is None
 
 
+def test_a_subscription_ends_in_whatever_case_it_is_named(known: KnownPeer) -> None:
+    known.note_done(Subscribe("publish", "Orders.A"), Done())
+    known.note_done(Unsubscribe("publish", "orders.a"), Done())
+    assert known.body().subscriptions == []
+
+
 def test_what_a_consumer_still_waits_for_is_kept(known: KnownPeer) -> None:
     arm(known, Arm(b"q", b"1", window=3))
     arm(known, Arm(b"r", b"2", window=-1))

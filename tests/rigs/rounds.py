@@ -1,4 +1,4 @@
-"""How often the random tests repeat: few times in `make test`, `RACEWAY_ROUNDS` times in `make soak`."""
+"""Repetitions of random tests: few in `make test`; in `make soak` as many as `RACEWAY_ROUNDS` says, if that is more."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ROUNDS = int(os.environ.get("RACEWAY_ROUNDS", "0"))
 SOAKING = ROUNDS > 0
 
 
-def rounds(few: int) -> int:
-    """`few`, or what the environment asks for."""
-    return ROUNDS or few
+def rounds(few: int, soaking: int = 0) -> int:
+    """`few`; what the environment asks for if that is more, and then at least `soaking`."""
+    return max(few, ROUNDS, soaking if SOAKING else 0)
 
 
 def seeded(name: str) -> random.Random:

@@ -34,13 +34,13 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.broker.undelivered.redrive import Redrive
 from raceway.broker.undelivered.undeliverable import park
-from raceway.errors import ForbiddenError, InvalidValueError, UnknownPeerError
+from raceway.errors import ForbiddenError, InvalidValueError, LimitError, UnknownPeerError
 from raceway.journal.contract import Journal, OnCommit
 from raceway.model.intents import peers as intents
 from raceway.model.intents.batches import Acknowledge, AskAll, Intent, Park, Publish, Request, Respond, Return, Send
 from raceway.model.intents.kinds import Done, Outcome
 from raceway.model.security import Permission
-from raceway.model.topics import LOG_STREAM, has_wildcard
+from raceway.model.topics import LOG_STREAM, fold, has_wildcard
 from raceway.net.timers import Clock
 
 log = structlog.get_logger("raceway.broker")
@@ -200,12 +200,20 @@ class Broker(Bus):
 
     def _subscribe(self, peer: Peer, call: intents.Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
-        for kind in intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
+        kinds = intents.SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
+        self._check_room(peer, sum((kind, fold(call.pattern)) not in peer.subscriptions for kind in kinds))
+        for kind in kinds:
             if kind == "publish":
                 peer.note_subscribed(call.pattern)
             self.routing.subscribe(peer, kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
+
+    def _check_room(self, peer: Peer, more: int) -> None:
+        """Check that the peer may have so many subscriptions more. Raises LimitError."""
+        limit = self.settings.max_peer_subscriptions
+        if more and len(peer.subscriptions) + more > limit:
+            raise LimitError("subscriptions of one peer (broker.max_peer_subscriptions)", limit)
 
     def _meant(self, pattern: str) -> str | None:
         """Return the topic of a pattern, or None for one with wildcards, which may match any topic."""

@@ -40,8 +40,11 @@ class Route:
 
 class Routing:
     def __init__(self) -> None:
-        # Subscribers in the one, responders in the other.
-        self._tries: dict[SubscriptionKind, PatternTrie[Any]] = {"publish": PatternTrie(), "request": PatternTrie()}
+        # Subscribers in the one, responders in the other, each with its pattern: a peer may have thousands, and routing
+        # must look only at those that match.
+        self._tries: dict[SubscriptionKind, PatternTrie[tuple[Any, str]]] = {
+            "publish": PatternTrie(), "request": PatternTrie(),
+        }  # fmt: skip
         self._routes: dict[str, Route] = {}
         # Topics known by another name than their own (partitions, aliases), by that name.
         self._known_as: dict[str, set[str]] = {}
@@ -50,7 +53,7 @@ class Routing:
         """Add a subscription. A repeat only replaces the priority."""
         pattern = fold(pattern)
         peer.subscriptions[kind, pattern] = priority
-        self._tries[kind].add(pattern, peer)
+        self._tries[kind].add(pattern, (peer, pattern))
         self._forget(pattern)
 
     def unsubscribe(self, peer: Party, kind: SubscriptionKind, pattern: str) -> bool:
@@ -58,7 +61,7 @@ class Routing:
         pattern = fold(pattern)
         if peer.subscriptions.pop((kind, pattern), None) is None:
             return False
-        self._tries[kind].remove(pattern, peer)
+        self._tries[kind].remove(pattern, (peer, pattern))
         self._forget(pattern)
         return True
 
@@ -91,7 +94,7 @@ class Routing:
 
     def _exact(self, name: str) -> list[Subscriber]:
         """Return subscribers of exactly this topic name, not of patterns that match it."""
-        return [peer for peer in self._tries["publish"].find(name) if ("publish", name) in peer.subscriptions]
+        return [peer for peer, pattern in self._tries["publish"].find(name) if pattern == name]
 
     def reaches(self, patterns: Collection[str], topic: Topic) -> bool:
         """Return whether publishes of the topic match one of these patterns, which are in folded form."""
@@ -102,7 +105,7 @@ class Routing:
 
     def subscribers(self, name: str) -> tuple[Subscriber, ...]:
         """Return the subscribers of this name, each once. Also used for the broker's own streams."""
-        return tuple(dict.fromkeys(self._tries["publish"].find(name)))
+        return tuple(dict.fromkeys(peer for peer, _ in self._tries["publish"].find(name)))
 
     def responders(self, name: str) -> tuple[Responder, ...]:
         """Return the responders of the highest priority."""
@@ -114,13 +117,12 @@ class Routing:
         return tuple(sorted(priorities, key=lambda peer: -priorities[peer]))
 
     def _priorities(self, name: str) -> dict[Responder, float]:
-        return {
-            peer: max(
-                p for (kind, pattern), p in peer.subscriptions.items() if kind == "request" and matches(pattern, name)
-            )
-            for peer in dict.fromkeys(self._tries["request"].find(name))
-            if peer.spells(name)
-        }
+        """Return the responders of this name, each with the highest priority of its patterns that match."""
+        found: dict[Responder, float] = {}
+        for peer, pattern in self._tries["request"].find(name):
+            priority = peer.subscriptions["request", pattern]
+            found[peer] = max(priority, found.get(peer, priority))
+        return {peer: priority for peer, priority in found.items() if peer.spells(name)}
 
     def forget_routes(self) -> None:
         """Clear all cached routes, after a change other than of subscriptions."""

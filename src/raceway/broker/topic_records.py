@@ -164,16 +164,17 @@ class TopicRecords:
             self._join_partition(topics.own(name), base)
         return topics.own(name)
 
-    def create_reliable(self, name: str) -> Topic:
+    def create_reliable(self, name: str, maker: str = "") -> Topic:
         """Create a reliable topic for a consumer that comes before any producer.
 
-        Raises UnknownTopicError without `auto_create`, UnavailableError, errors of names.
+        `maker` is the network of the client. Raises UnknownTopicError without `auto_create`, UnavailableError,
+        BusyError, errors of names.
         """
         if not self._bus.settings.subscriptions.auto_create:
             raise errors.UnknownTopicError(name)
         self.check(name, True)
         self._bus.journal.check_writable()
-        return self.settle(name, True)
+        return self.settle(name, True, maker=maker)
 
     def partitions(self, name: str) -> tuple[Topic, ...]:
         """Return the partitions by number; the topic itself if it has none; empty if it is unknown."""

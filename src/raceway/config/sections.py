@@ -236,6 +236,8 @@ class BrokerSettings(Section, frozen=True):
     """New topics per second that one address may create in the long run. 0: no limit."""
     topic_burst: Positive = 10_000
     """New topics that one address may create at once."""
+    max_peer_subscriptions: Positive = 20_000
+    """Patterns that one peer may be subscribed to."""
     unfinished_bytes: Positive = 256 * MIB
     """Bytes of incomplete messages of all connections together; beyond it the connection that holds most is closed."""
     drain_s: Seconds = 2.0

@@ -28,6 +28,7 @@ from raceway.model.intents.peers import (
     WatchLog,
 )
 from raceway.model.intents.queues import Arm, CreateQueue, EnqueueRequests
+from raceway.model.topics import fold
 
 
 class FarPeer(Peer):
@@ -111,10 +112,10 @@ class KnownPeer:
         match intent:
             case Subscribe():
                 for kind in _kinds(intent):
-                    self._subscriptions[kind, intent.pattern] = intent.priority
+                    self._subscriptions[kind, fold(intent.pattern)] = intent.priority
             case Unsubscribe() if isinstance(outcome, Done):
                 for kind in _kinds(intent):
-                    self._subscriptions.pop((kind, intent.pattern), None)
+                    self._subscriptions.pop((kind, fold(intent.pattern)), None)
             case Register():
                 self._name, self._description, self._producer = intent.name, intent.description, intent.name.encode()
             case CreateQueue() if intent.mode & TEMPORARY:

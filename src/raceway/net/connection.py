@@ -33,6 +33,10 @@ HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
 # HIGH_WATER is added for reads that were under way when publishers were paused.
 HARD = 2
 
+# Long answers (lists, figures) that one connection is given in one turn: a question is short, and one read may have a
+# thousand of them.
+MOST_LISTED = config.MIB
+
 # One message or a few. A client that sends more at a time is not waiting for each answer.
 SMALL_READ = 4 * config.KIB
 
@@ -77,6 +81,8 @@ class Connection(ABC):
         self._outbox: list[bytes] = []
         # Full: above the mark, publishers wait for it. Choked: not read from either.
         self._is_full = self._choked = False
+        # Bytes of long answers in this turn.
+        self._listed = 0
         # Bytes written to the transport; bytes that had left the host, and when that last changed.
         self._sent = self._seen = 0
         self._moved = gate.time()
@@ -203,7 +209,16 @@ class Connection(ABC):
             self._turn.owe(self)
         self._outbox.append(data)
 
+    def maybe_refuse_list(self) -> BusyError | None:
+        """Return the refusal of one more long answer in this turn, None if it may be made."""
+        return BusyError("too many long answers at a time") if self._listed > MOST_LISTED else None
+
+    def note_listed(self, size: int) -> None:
+        """Note the size of a long answer."""
+        self._listed += size
+
     def flush(self) -> None:
+        self._listed = 0
         outbox, self._outbox = self._outbox, []
         if not outbox or self.transport.is_closing():  # a closing transport drops writes: keep nothing for it
             return

@@ -200,6 +200,49 @@ def test_failures_are_counted_over_kills_and_lead_to_the_dead_letters(bench: Sub
     assert bench.kept_cursor() == 2
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_what_is_refused_after_a_kill_and_before_it_is_delivered_again_has_failed(
+    bench: SubscribingBench, kind: SubscriptionType
+) -> None:
+    """Answered, it counts, whether the bus has read the message again or not."""
+    producer, consumer = bench.producer(), bench.member(kind)
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=2))
+    bench.sent(producer, b"0", b"1", b"2")
+    bench.nack(0, delay_ms=0)
+    for _ in range(2):
+        bench.crash()
+        bench.nack(0, 2)
+    consumer = bench.open(consumer.id)
+    assert (consumer.offsets, bench.status().poisoned) == ([2], 1)
+    bench.ack(0, 1)
+    bench.nack(2, delay_ms=0)
+    assert bench.status().poisoned == 1, "both refusals before count"
+
+
+def test_a_refusal_before_it_is_delivered_again_changes_nothing_of_what_is_done_or_new(bench: SubscribingBench) -> None:
+    producer, consumer = bench.producer(), bench.member()
+    bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))
+    bench.sent(producer, b"0", b"1", b"2")
+    bench.crash()
+    bench.sent(bench.producer(), b"3")
+    bench.ack(1)
+    bench.nack(1, 3, 99)
+    consumer = bench.open(consumer.id)
+    assert (consumer.offsets, bench.status().poisoned) == ([0, 2, 3], 0)
+
+
+def test_too_many_refusals_of_what_did_not_come_again_are_refused(
+    bench: SubscribingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "MOST_AHEAD", 2)
+    producer = bench.producer()
+    bench.member()
+    bench.sent(producer, *(b"%d" % number for number in range(9)))
+    bench.crash()
+    refused = bench.nack(2, 4, 6, 2).refused
+    assert [(start, stop, type(error)) for start, stop, error in refused] == [(2, 3, LimitError)]
+
+
 def test_a_message_that_blocks_its_subscription_blocks_it_after_a_kill_too(bench: SubscribingBench) -> None:
     producer, consumer = bench.producer(), bench.member()
     bench.broker.subscription_admin.change(TOPIC, NAME, policy=FailurePolicy(max_redelivery_count=0))

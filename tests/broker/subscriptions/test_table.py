@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raceway.broker.subscriptions.consumers import Consumer, Consumers
 from raceway.errors import (
     DiskFullError,
     InUseError,
@@ -130,6 +131,24 @@ def test_a_limit_of_consumers_of_the_topic(bench: SubscribingBench) -> None:
     bench.member("shared", "second", subscription="other")
     with pytest.raises(LimitError, match="consumers of 'orders'"):
         bench.subscribe("shared", "third")
+
+
+def test_without_a_limit_the_others_are_not_counted_when_one_joins(
+    bench: SubscribingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd of subscriptions would otherwise hold up the bus, the longer the larger it is."""
+    for number in range(5):
+        bench.subscribe("shared", "c", subscription=f"s{number}")
+    looked_at: list[Consumer] = []
+
+    def is_attached(consumers: Consumers, consumer: Consumer, now_ms: float) -> bool:
+        looked_at.append(consumer)
+        return True
+
+    monkeypatch.setattr(Consumers, "is_attached", is_attached)
+    bench.subscribe("shared", "c", subscription="another")
+    bench.subscribe("shared", "c2", subscription="another")
+    assert looked_at == []
 
 
 def test_a_consumer_that_stays_away_for_a_day_is_forgotten_and_its_subscription_is_not(

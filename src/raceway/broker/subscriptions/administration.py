@@ -57,7 +57,7 @@ class SubscriptionAdministration:
             if not call.creates_topic:
                 raise UnknownTopicError(name)
             security.check(peer.principal, "Produce", name)
-            self._records.create_reliable(name)
+            self._records.create_reliable(name, peer.network)
         made = False
         for part in self._records.partitions(name):
             made |= yield from self._create_one(part.name, call, start)

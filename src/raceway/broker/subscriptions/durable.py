@@ -52,8 +52,8 @@ ROWS_OF_A_SEARCH = 500
 TRY_AGAIN_MS = 1000
 # Requests remembered between cursor and newest delivered message; with more, lag may be slightly off after a restart.
 KEPT_REQUESTS = 10_000
-# Ranges of acknowledgements of messages that were delivered before a restart and not again yet: they are stored with
-# the cursor. Clients come back with what they had in hand, so there are rarely more than the largest window.
+# Ranges of acknowledgements, and failures, of messages that were delivered before a restart and not again yet: they are
+# stored with the cursor. Clients return with what they had in hand, so there are rarely more than the largest window.
 MOST_AHEAD = 10_000
 # Ack timeouts of the first message of a line that count as one failure: its consumer hangs.
 HANGS = 10
@@ -397,12 +397,28 @@ class DurableSubscription(Subscription):
         self._host.note_move(self)
 
     def refuse(self, offset: int, delay_ms: int, reason: str) -> None:
-        """Handle a nack: deliver the message again after the delay, or treat it as poison."""
+        """Handle a nack: deliver the message again after the delay, or treat it as poison.
+
+        Raises LimitError if it was delivered before a restart, and too many such failures are to be kept.
+        """
         held = self._held.get(offset)
-        if held is not None and held.state is OUT:
+        if held is None:
+            self._refuse_ahead(offset)
+        elif held.state is OUT:
             if held.consumer is not None and held.consumer in self._handed:
                 self._handed[held.consumer].take_back(held)
             self._fail(held, delay_ms, reason)
+        elif held.state is READY and offset < self._given_end:  # delivered before a restart, and not again yet
+            self._count_failure(held, reason)
+
+    def _refuse_ahead(self, offset: int) -> None:
+        """Count a failure of a message that was delivered before a restart and is not taken in again yet."""
+        if not self._next <= offset < self._given_end or offset in self._ahead:
+            return
+        if offset not in self._failures and len(self._failures) >= MOST_AHEAD:
+            raise LimitError("failures of messages that were not delivered again", MOST_AHEAD)
+        self._failures[offset] = self._failures.get(offset, 0) + 1
+        self._host.note_move(self)
 
     def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
         self._count_failure(held, reason)

@@ -46,6 +46,10 @@ class Ahead:
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
+    def __contains__(self, offset: int) -> bool:
+        at = self._place_of(offset)
+        return bool(at) and offset < self._ranges[at - 1][1]
+
     @property
     def requests(self) -> int:
         return self._left - self.publishes
@@ -57,10 +61,9 @@ class Ahead:
 
     def add(self, offset: int) -> None:
         """Note that the message at this offset is done."""
-        ranges, start, stop = self._ranges, offset, offset + 1
-        at = bisect_right(ranges, offset, key=lambda each: each[0])
-        if at and offset < ranges[at - 1][1]:
+        if offset in self:
             return
+        ranges, start, stop, at = self._ranges, offset, offset + 1, self._place_of(offset)
         if at < len(ranges) and ranges[at][0] == stop:
             stop = ranges[at][1]
             del ranges[at]
@@ -86,6 +89,10 @@ class Ahead:
     def clear(self) -> None:
         self._ranges.clear()
         self._left = self.publishes = 0
+
+    def _place_of(self, offset: int) -> int:
+        """Return the number of ranges that begin at this offset or before it."""
+        return bisect_right(self._ranges, offset, key=lambda each: each[0])
 
     def _forget(self, before: int) -> None:
         """Drop offsets before this one."""

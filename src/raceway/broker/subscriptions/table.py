@@ -129,17 +129,18 @@ class SubscriptionTable(SubscriptionHost):
         topic = self._records.maybe_topic(wanted.topic)
         if wanted.start != LAST and topic is not None:
             place = yield self._bus.aside(partial(find_place, self._bus.journal, topic.name, wanted.start))
-        row = yield from self._bus.change(lambda: self.subscribe(wanted, place), renews=True)
+        row = yield from self._bus.change(lambda: self.subscribe(wanted, place, peer.network), renews=True)
         peer.note_alias(wanted.name)
         return row
 
-    def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
+    def subscribe(self, wanted: ConsumerWanted, place: Place | None = None, maker: str = "") -> ConsumerRow:
         """Attach a consumer, and create the subscription if it is new: at `place`, the position of `wanted.start`.
+        `maker` is the network of the client.
 
         Known consumers may return while the disk is full. Raises UnknownTopicError, ForbiddenError, MismatchError,
         LimitError, InvalidValueError, DrainingError, UnavailableError.
         """
-        topic = self._topic(wanted)
+        topic = self._topic(wanted, maker)
         _check_names(wanted)
         subscription = self.of_topic(topic).get(wanted.subscription)
         now_ms = self.now_ms()
@@ -157,11 +158,11 @@ class SubscriptionTable(SubscriptionHost):
         consumer = self._attach(subscription, wanted)
         return ConsumerRow(consumer.id, consumer.name)
 
-    def _topic(self, wanted: ConsumerWanted) -> Topic:
+    def _topic(self, wanted: ConsumerWanted, maker: str = "") -> Topic:
         """Return the topic, created if it is wanted so. Raises as `subscribe`."""
         self._bus.check_open()
         if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
-            return self._records.create_reliable(wanted.topic)
+            return self._records.create_reliable(wanted.topic, maker)
         return self._records.topic(wanted.topic)
 
     def _attach(self, subscription: Subscription, wanted: ConsumerWanted) -> Consumer:
@@ -185,20 +186,21 @@ class SubscriptionTable(SubscriptionHost):
 
     def _check_room(self, topic: Topic, subscription: Subscription | None) -> None:
         """Check the limits for one more subscription of the topic, or one more consumer. Raises LimitError."""
-        policies, now_ms = self._records.policies(topic), self.now_ms()
-        subscriptions = self.of_topic(topic).values()
+        policies, subscriptions = self._records.policies(topic), self.of_topic(topic)
         if subscription is None:
             _check_limit(f"subscriptions of {topic.name!r}", len(subscriptions), policies.max_subscriptions_per_topic)
             return
-        attached = {
-            each: sum(each.consumers.is_attached(consumer, now_ms) for consumer in each.consumers)
-            for each in subscriptions
-        }
-        _check_limit(
-            f"consumers of subscription {subscription.name!r}", attached[subscription],
-            policies.max_consumers_per_subscription,
-        )  # fmt: skip
-        _check_limit(f"consumers of {topic.name!r}", sum(attached.values()), policies.max_consumers_per_topic)
+        # Counted only where there is a limit: each consumer of a crowd would be looked at whenever one joins.
+        if most := policies.max_consumers_per_subscription:
+            _check_limit(f"consumers of subscription {subscription.name!r}", self._attached(subscription), most)
+        if most := policies.max_consumers_per_topic:
+            attached = sum(map(self._attached, subscriptions.values()))
+            _check_limit(f"consumers of {topic.name!r}", attached, most)
+
+    def _attached(self, subscription: Subscription) -> int:
+        """Return the number of consumers of a subscription that are connected, or were a moment ago."""
+        now_ms = self.now_ms()
+        return sum(subscription.consumers.is_attached(each, now_ms) for each in subscription.consumers)
 
     def _free_id(self) -> int:
         while True:
@@ -361,7 +363,10 @@ class SubscriptionTable(SubscriptionHost):
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
             if isinstance(subscription, DurableSubscription):
-                subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                try:
+                    subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                except errors.LimitError as error:
+                    refused.append((row, row + 1, error))
                 touched[subscription] = None
         return self._settle(touched, refused, done)
 

@@ -165,6 +165,8 @@ class DanubeCalls:
                 request = method.request.FromString(data)
                 if method.needs is not None:
                     self.check(caller, method.needs)
+                if (over := session.maybe_refuse_list()) is not None:
+                    raise over
                 answer = method.handler(caller, request)
             except DecodeError:
                 session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {method.request.DESCRIPTOR.name}")
@@ -172,7 +174,9 @@ class DanubeCalls:
                 self.refuse(session, stream, error)
             else:
                 if isinstance(answer, Message):
-                    session.answer_many([(stream, answer.SerializeToString())])
+                    data = answer.SerializeToString()
+                    session.note_listed(len(data))
+                    session.answer_many([(stream, data)])
                 else:
                     running = _confirmed(answer, method.answer) if isinstance(answer, IntentFor) else answer
                     if method.change:

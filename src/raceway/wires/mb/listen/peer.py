@@ -171,11 +171,13 @@ class MbPeer(LivePeer):
         if level is not None:
             self._runtime.emit(level, f"[{refused.code}] {refused.text}", module="mb")
 
-    def say(self, encode: Callable[[FrameMaker], bytes]) -> None:
-        """Write one message of the broker, and its audit record if the audit has subscribers."""
-        self._connection.write(encode(self.frame))
+    def say(self, encode: Callable[[FrameMaker], bytes]) -> int:
+        """Write one message of the broker, and its audit record if the audit has subscribers. Return its size."""
+        said = encode(self.frame)
+        self._connection.write(said)
         if self._runtime.audited:
             self.audit_sent(encode(bare))
+        return len(said)
 
     # ---- audit -------------------------------------------------------------------------------------------------------
 

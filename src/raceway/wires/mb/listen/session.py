@@ -19,7 +19,7 @@ from raceway.model.envelope import MB, Batch, Column
 from raceway.model.failure import failure_codes
 from raceway.model.intents.batches import Publish, Request, Respond, Taken
 from raceway.model.intents.kinds import Done, Outcome
-from raceway.model.intents.peers import PeerOutcome
+from raceway.model.intents.peers import ListPeers, ListSubscriptions, ListTopics, PeerOutcome, ReadMetrics
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit, system
@@ -30,6 +30,8 @@ from raceway.wires.mb.listen.peer import MbPeer, bare
 from raceway.wires.mb.listen.rates import RateLimits
 from raceway.wires.mb.settings import MbWire
 
+# Calls whose answers may be long.
+LISTS = (ListPeers, ListSubscriptions, ListTopics, ReadMetrics)
 # Estimated size of an error reply to a publish without subscribers.
 UNASKED_BYTES = 256
 
@@ -162,6 +164,8 @@ class MbSession(Connection):
         self.note_asked()
         if isinstance(call, Done | MbRefused):
             self._called(event, call)
+        elif isinstance(call, LISTS) and (refusal := self.maybe_refuse_list()) is not None:
+            self._called(event, refusal)
         else:
             self._door.perform(self.peer, call, partial(self._called, event))
 
@@ -173,7 +177,8 @@ class MbSession(Connection):
         if isinstance(outcome, MbRefused):
             self._refuse(outcome)
         else:
-            self.peer.say(lambda frame: system.system_reply(event.head, outcome, frame, event.show_all))
+            said = self.peer.say(lambda frame: system.system_reply(event.head, outcome, frame, event.show_all))
+            self.note_listed(said)
         self.note_answered()
 
     def _audit(self, event: SystemCall | HeartbeatAnswer) -> None:

@@ -84,10 +84,17 @@ class Administration:
         elif method is None:
             answer = encode.refusal_reply(encode.method_not_found(event.method, event.msgid))
         else:
-            answer = method(session, event, outcome.principal)
+            answer = self._answer(method, session, event, outcome.principal)
         if answer is not None:
             session.write(answer)
         session.note_answered()
+
+    def _answer(self, method: Method, session: Connection, event: Admin, principal: Principal) -> bytes | None:
+        if (over := session.maybe_refuse_list()) is not None:
+            return _refusal(over, event)
+        answer = method(session, event, principal)
+        session.note_listed(len(answer or b""))
+        return answer
 
     def _created(
         self, session: Connection, peer: Peer, event: Admin, made: CreateQueue, outcome: Done | RacewayError
