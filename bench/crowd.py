@@ -3,7 +3,8 @@
 A sender repeats a block of frames made beforehand. Its messages have random lengths from a fixed seed (lognormal, 40 to
 4,000 bytes, the form of JSON), and carry the number of their lane and of themselves; every `PROBE_EVERY`th has a mark
 by which its arrival is timed. Nothing is parsed while the clock runs, except in the first, short turn: then every
-receiver keeps its bytes, and they are compared with what was sent to it, message by message and in order.
+receiver and every asker keeps its bytes, and they are compared with what was sent to it, message by message and in
+order.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SEED = 15
 SHORTEST, LONGEST, MEDIAN, SPREAD = 40, 4000, 220, 0.9
 # Lengths of requests: as many as a responder can replace by simple means.
 REQUEST_LENGTHS = 16
+# For the report.
+LENGTHS = f"lognormal with a median of {MEDIAN} bytes, {SHORTEST} to {LONGEST:,}; seed {SEED}"
 # Distinct messages of all lanes together.
 DISTINCT = 40_000
 PROBE, PROBE_EVERY = b'["^', 40
@@ -87,7 +90,10 @@ class Block:
 
 
 class CrowdWork(Work):
-    """Also the times at which each lane had sent so many messages, or at which receivers saw the probes."""
+    """Also the times at which each lane had sent so many messages, or at which receivers saw the probes.
+
+    `kept` has the bytes that each connection received.
+    """
 
     sent: list[list[tuple[int, float]]] = msgspec.field(default_factory=list)
     seen: list[tuple[int, int, float]] = msgspec.field(default_factory=list)
@@ -95,10 +101,10 @@ class CrowdWork(Work):
 
 
 class Lane:
-    """A sending connection. `window`: messages without a reply; None if there are no replies."""
+    """A sending connection. `window`: messages without a reply; None if there are no replies. `keeps`: them, too."""
 
     def __init__(
-        self, peer: socket.socket, block: Block, total: int, window: int | None, count: CountReplies | None
+        self, peer: socket.socket, block: Block, total: int, window: int | None, count: CountReplies | None, keeps: bool
     ) -> None:
         self.peer, self.block, self.total, self.window, self._count = peer, block, total, window, count
         self._view = memoryview(block.data)
@@ -106,6 +112,8 @@ class Lane:
         self.log: list[tuple[int, float]] = []
         self._waiting: deque[tuple[int, float]] = deque()
         self.latencies: list[float] = []  # of the last message of each write
+        self.kept: list[bytes] = []
+        self._keeps = keeps
         self._into = bytearray(TAIL + READ_BYTES)
         self._read = memoryview(self._into)[TAIL:]
 
@@ -143,6 +151,8 @@ class Lane:
             return
         if not self.answered and b'"error"' in self._into[:size]:
             raise ConnectionError(self._into[: min(size, 300)].decode(errors="replace"))
+        if self._keeps:
+            self.kept.append(bytes(self._read[:size]))
         self.answered += self._count(self._into, TAIL + size)
         self._into[:TAIL] = self._into[size : size + TAIL]
         now = time.monotonic()
@@ -158,11 +168,11 @@ def _connections(first: socket.socket, wire: Wire, port: int, number: int) -> li
 
 def send_all(
     pipe: Connection, first: socket.socket, wire: Any, port: int, blocks: list[Block], total: int, window: int | None,
-    kind: str, pace: float,
+    kind: str, pace: float, keeps: bool,
 ) -> CrowdWork:  # fmt: skip
     """Send `total` messages on each lane. `kind`: publish, acknowledge or ask. `pace`: messages a second in all, or 0.
 
-    Without replies the connections stay open until told, so that nothing is lost.
+    Without replies the connections stay open until told, so that nothing is lost. `keeps`: return the bytes of replies.
     """
     lanes = []
     for number, peer in enumerate(_connections(first, wire, port, len(blocks))):
@@ -172,11 +182,12 @@ def send_all(
         elif kind == "ask":
             count = wire.await_answers(peer, number)
         peer.setblocking(False)
-        lanes.append(Lane(peer, blocks[number], total, window, count))
+        lanes.append(Lane(peer, blocks[number], total, window, count, keeps))
     cpu = wait_for_go(pipe)
     began, ended = _drive(lanes, pace / len(lanes))
     work = CrowdWork(began, ended, time.process_time() - cpu, [], [lane.log for lane in lanes])
     work.latencies_us = _spread(lane.latencies for lane in lanes)
+    work.kept = [b"".join(lane.kept) for lane in lanes]
     if kind == "publish":
         pipe.recv()
     return work

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Protocol
 
 from bench.queue_wires import Redis, Zbus
-from bench.wires import ACK, END, Mb, Mqtt, Nats, Wire, identifier, receive_until
+from bench.wires import ACK, END, Echo, Mb, Mqtt, Nats, Wire, identifier, receive_until
 
 # The end of every payload. Three bytes, since lengths and tags may contain any single one.
 MARK = b'"]' + END
@@ -44,6 +44,7 @@ class CrowdAcknowledging(Wire, Protocol):
 class CrowdAsking(Wire, Protocol):
     def await_answers(self, peer: socket.socket, lane: int = 0) -> CountReplies: ...
     def request(self, number: int, text: bytes, lane: int) -> bytes: ...
+    def payloads_of(self, data: bytes) -> Iterator[bytes]: ...
 
 
 class CrowdMb(Mb):
@@ -157,6 +158,21 @@ class CrowdMqtt(Mqtt):
     def serve_lengths(self, peer: socket.socket, sizes: list[int]) -> Callable[[bytes], bytes]:
         self.subscribe(peer, b"bench/ask/+")
         return lambda frames: frames.replace(b"bench/ask/", b"bench/say/")
+
+
+class CrowdEcho(Echo):
+    """The bytes are returned, without a responder."""
+
+    def request(self, number: int, text: bytes, lane: int) -> bytes:
+        return text
+
+    def payloads_of(self, data: bytes) -> Iterator[bytes]:
+        *texts, rest = data.split(MARK)
+        assert not rest, rest
+        yield from (text + MARK for text in texts)
+
+    def await_answers(self, peer: socket.socket, lane: int = 0) -> CountReplies:  # type: ignore[override]
+        return counter(MARK)
 
 
 class CrowdRedis(Redis):

@@ -73,18 +73,21 @@ def compare(
     seconds: float,
     save: bool,
     before: Path | None = None,
+    about_load: dict[str, str] | None = None,
 ) -> None:
     """Run a comparison: start the servers, measure in turns, print, and optionally save under `name`.
 
-    With `before`, Raceway is also started from that source folder. Turns alternate, so the ratio is fair.
+    With `before`, Raceway is also started from that source folder. Turns alternate, so the ratio is fair. `about_load`
+    has facts to print and save with those of the machine.
     """
     data.mkdir(parents=True, exist_ok=True)
     data = data.resolve()
-    facts = machine.describe(data) | systems.versions()
+    facts = machine.describe(data) | systems.versions() | (about_load or {})
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data))
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder)
         running, absent = _start_all(undo, folder, systems.beside(starts, before), only)
+        facts["syncing"] = "; ".join(f"{system.name}: {system.syncing}" for system in running if system.syncing)
         runs = Runs(running, chosen, repeats, seconds)
         runs.measure_all()
     facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"

@@ -4,7 +4,7 @@
 
 Scenarios are those of `SCENARIOS`. Every system has the settings that it is started with by default, except those that
 its name says; the load is made by the same code for all of them (`bench/crowd.py`), and systems take turns. In the
-first, short turn each message is compared at its receiver; the turns that count follow.
+first, short turn each message is compared at its receiver, and each answer at who asked; the turns that count follow.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ GOALS: list[Goal] = [
     ("acked-few", "rate", "JetStream file", 0.5, True),
     ("acked-lone", "rate", "JetStream file, synced", 1.0, True),
     ("ask-1x100", "rate", "NATS core", 0.35, True),
+    ("ask-1x1", "p50_us", "uvloop echo", 3.0, False),
 ]
 STARTS: dict[str, Start] = {
     "Raceway": systems.raceway_by_default("tcp", CrowdMb()),
@@ -49,6 +50,7 @@ STARTS: dict[str, Start] = {
     "Redis Streams": systems.redis,
     "RabbitMQ": systems.rabbitmq(durable=False),
     "RabbitMQ, durable": systems.rabbitmq(durable=True),
+    "uvloop echo": systems.echo,
 }
 # Of a paced run.
 HALF_S = 0.3
@@ -68,7 +70,8 @@ def main(
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen: list[Measure] = [scenario for scenario in SCENARIOS if is_chosen(scenario.key, measures)]
-    compare("real", data, STARTS, only, chosen, GOALS, repeats, seconds, save, before)
+    lengths = {"lengths": crowd.LENGTHS}
+    compare("real", data, STARTS, only, chosen, GOALS, repeats, seconds, save, before, lengths)
 
 
 class Scenario:
@@ -95,7 +98,7 @@ class Scenario:
         self.first_count = max(1000 * receivers, lanes * (window or 0))
 
     def suits(self, system: System) -> bool:
-        needed = {"publish": "subscribe_all", "acknowledge": "acknowledged_publication", "ask": "serve_lengths"}
+        needed = {"publish": "subscribe_all", "acknowledge": "acknowledged_publication", "ask": "request"}
         able = hasattr(system.crowd, needed[self._kind])
         # NATS core has no acknowledgements; its streams deliver what NATS core delivers.
         if system.name.startswith("NATS"):
@@ -131,13 +134,15 @@ class Scenario:
         with connected() as clients:
             receivers: list[Client] = []
             if self._kind == "ask":
-                clients.append(Client(crowd.respond_all, wire, port))
+                if hasattr(wire, "serve_lengths"):
+                    clients.append(Client(crowd.respond_all, wire, port))
             elif hasattr(wire, "subscribe_all"):
                 expected = plan.expected(each)
                 deliveries = sum(expected)
                 timed = bool(pace) and self._kind == "publish"
                 receivers = [Client(crowd.receive_all, wire, port, port, plan.topics, expected, checks, timed)]
-            arguments = (port, plan.blocks, each, self._window, self._kind, pace)
+            keeps = checks and self._kind == "ask"
+            arguments = (port, plan.blocks, each, self._window, self._kind, pace, keeps)
             sender = Client(crowd.send_all, wire, port, *arguments)
             clients += [*receivers, sender]
             before = system.cpu_s()
@@ -158,6 +163,8 @@ class Scenario:
                 works += [receiver.result() for receiver in receivers]  # type: ignore[misc]
                 seconds, latencies = works[0].ended - works[0].began, works[0].latencies_us
                 count = each * self._lanes
+        if keeps:
+            plan.check_answers(works[0], each)
         if checks and receivers:
             plan.check(works[0] if self._kind == "publish" else works[1], each)
         sample = sample_of(count, seconds, used, list(works))
@@ -213,6 +220,12 @@ class _Plan:
                 sent = [texts[at % len(texts)] for at in range(each) if self._names[lane][at % len(texts)] in wanted]
                 if got[lane] != sent:
                     raise ConnectionError(f"lane {lane}: other messages, or another order, than were sent")
+
+    def check_answers(self, asked: CrowdWork, each: int) -> None:
+        """Compare the answers on every lane with the requests, which they repeat. Raises ConnectionError."""
+        for lane, (texts, data) in enumerate(zip(self._texts, asked.kept, strict=True)):
+            if list(self._wire.payloads_of(data)) != [texts[at % len(texts)] for at in range(each)]:
+                raise ConnectionError(f"lane {lane}: other answers, or another order, than requests were sent")
 
 
 # As many as there are systems: a plan has some 15 MB, and scenarios come one after the other.

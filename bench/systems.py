@@ -19,13 +19,16 @@ from typing import Any
 
 import psutil
 
-from bench.crowd_wires import Amqp, CrowdMqtt, CrowdNats, CrowdRedis
+from bench.crowd_wires import Amqp, CrowdEcho, CrowdMqtt, CrowdNats, CrowdRedis
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
 from raceway.wires.zbus.wire import WIRE as ZBUS
 from tests.rigs.server import Door, Server
 
 OURS = "Raceway"
+# Of ours, by default.
+SYNCS = "fdatasync before each acknowledgement"
+STORES_NOTHING = "stores nothing"
 # What the rig of the tests sets, and a version before it came refuses.
 AS_RELEASED: dict[str, object] = {"RACEWAY_SQL__TIMEOUT_S": None}
 # Ends the name of a listener without a bus: a script of `bench`, which is no part of another version.
@@ -40,7 +43,7 @@ TRIAL_PORT = 25001
 
 
 class System:
-    """A running server and its protocols."""
+    """A running server and its protocols. `syncing`: when what it acknowledges is on disk, in words of its settings."""
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class System:
         acknowledges_unrouted: bool = False,
         queueing: Queueing | None = None,
         crowd: Any = None,
+        syncing: str = "",
         helper: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.name, self._folder, self.port, self._process = name, folder, port, process
@@ -65,6 +69,7 @@ class System:
         self.queueing = queueing
         # A wire of `crowd_wires`; what it can do shows in its methods.
         self.crowd = crowd
+        self.syncing = syncing
         self._helper = helper
         # Scenarios that it has begun (its queues are made, it was idle), with its memory after the first turn of each.
         self.prepared: dict[str, float] = {}
@@ -157,7 +162,10 @@ def start_raceway(folder: Path) -> Server:
 def raceway(name: str, folder: Path, _port: int) -> System:
     server = start_raceway(folder)
     wire = Mb()
-    return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
+    return System(
+        name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire,
+        syncing=SYNCS,
+    )  # fmt: skip
 
 
 def raceway_by_default(door: Door, wire: Any) -> Start:
@@ -166,7 +174,7 @@ def raceway_by_default(door: Door, wire: Any) -> Start:
     def start(name: str, folder: Path, _port: int) -> System:
         server = Server(folder / "journal", folder, AS_RELEASED)
         server.start()
-        return System(name, folder, server.port(door), server.process, crowd=wire)
+        return System(name, folder, server.port(door), server.process, crowd=wire, syncing=SYNCS)
 
     return start
 
@@ -198,7 +206,9 @@ def mosquitto(name: str, folder: Path, port: int) -> System | None:
     )
     process = spawn([program, "-c", str(settings)], folder, port)
     wire = Mqtt()
-    return System(name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdMqtt())
+    return System(
+        name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdMqtt(), syncing=STORES_NOTHING
+    )
 
 
 def nats(name: str, folder: Path, port: int) -> System | None:
@@ -206,7 +216,9 @@ def nats(name: str, folder: Path, port: int) -> System | None:
     if process is None:
         return None
     wire = Nats()
-    return System(name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdNats())
+    return System(
+        name, folder, port, process, publishing=wire, answering=wire, crowd=CrowdNats(), syncing=STORES_NOTHING
+    )
 
 
 def jetstream(sync_interval: str) -> Start:
@@ -218,15 +230,19 @@ def jetstream(sync_interval: str) -> Start:
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as peer:
             wire.greet(peer)
             wire.create_stream(peer, TOPIC.decode(), CROWD_TOPICS.decode())
-        return System(name, folder, port, process, acknowledging=wire, acknowledges_unrouted=True, crowd=CrowdNats())
+        return System(
+            name, folder, port, process, acknowledging=wire, acknowledges_unrouted=True, crowd=CrowdNats(),
+            syncing=f"sync_interval: {sync_interval}",
+        )  # fmt: skip
 
     return start
 
 
 def raceway_queues(wire: Zbus) -> Start:
-    def start(name: str, folder: Path, port: int) -> System:
+    def start(name: str, folder: Path, _port: int) -> System:
         server = start_raceway(folder)
-        return System(name, folder, server.port_base + ZBUS.ports[0].offset, server.process, queueing=wire)
+        port = server.port_base + ZBUS.ports[0].offset
+        return System(name, folder, port, server.process, queueing=wire, syncing=SYNCS)
 
     return start
 
@@ -242,13 +258,15 @@ def redis(name: str, folder: Path, port: int) -> System | None:
         "auto-aof-rewrite-percentage 0\nloglevel warning\n"
     )
     process = spawn([program, str(settings)], folder, port)
-    return System(name, folder, port, process, queueing=Redis(), crowd=CrowdRedis())
+    return System(name, folder, port, process, queueing=Redis(), crowd=CrowdRedis(), syncing="appendfsync always")
 
 
 def jetstream_queues(sync_interval: str) -> Start:
     def start(name: str, folder: Path, port: int) -> System | None:
         process = _spawn_nats(folder, port, _store(folder, sync_interval))
-        return None if process is None else System(name, folder, port, process, queueing=JetStream())
+        if process is None:
+            return None
+        return System(name, folder, port, process, queueing=JetStream(), syncing=f"sync_interval: {sync_interval}")
 
     return start
 
@@ -275,14 +293,15 @@ def rabbitmq(*, durable: bool) -> Start:
         except BaseException:
             epmd.kill()
             raise
-        return System(name, folder, port, process, crowd=Amqp(durable=durable), helper=epmd)
+        syncing = "persistent messages on a durable queue" if durable else STORES_NOTHING
+        return System(name, folder, port, process, crowd=Amqp(durable=durable), syncing=syncing, helper=epmd)
 
     return start
 
 
 def echo(name: str, folder: Path, port: int) -> System:
     process = spawn([sys.executable, "-m", "bench.echo", str(port)], folder, port, cwd=Path.cwd())
-    return System(name, folder, port, process, asking=Echo())
+    return System(name, folder, port, process, asking=Echo(), crowd=CrowdEcho(), syncing=STORES_NOTHING)
 
 
 def _store(folder: Path, sync_interval: str) -> str:

@@ -10,7 +10,10 @@ from docs.generate.markdown import page
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 # Facts about the machine and the run that a reader of the manual needs; the files have more.
-TOLD = ("date", "command", "processor", "memory", "file system", "fdatasync", "runs", "busiest moment")
+TOLD = (
+    "date", "command", "processor", "memory", "file system", "fdatasync", "lengths", "syncing", "runs",
+    "busiest moment",
+)  # fmt: skip
 INTRODUCTION = """
 Figures of this page are those of `bench/results` in the checkout, made by the command that stands with them, on the
 machine that is named. Everything ran on 127.0.0.1, on few cores, and figures swing with the machine: believe the
