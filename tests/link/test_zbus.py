@@ -37,10 +37,10 @@ async def text_of(consumer: Any) -> str:
 
 async def taken(door: LinkDoor) -> None:
     """Wait until what was written to consumers is off their queues, on the disk too."""
-    peers = [known.peer for known in door.caller._by_number.values()]
+    peers = [known.peer for known in door.callers[0]._by_number.values()]
     await until(lambda: not any(peer._unsent for peer in peers))  # type: ignore[attr-defined]
     committed = asyncio.get_running_loop().create_future()
-    door.caller.after_commit(committed.set_result)
+    door.callers[0].after_commit(committed.set_result)
     assert await committed is None
 
 
@@ -79,12 +79,12 @@ def test_a_consumer_of_zbus_waits_on_while_the_broker_starts_again(folder: Path)
             await until(lambda: orders.armed)
             await taken(door)
             first.kill()
-            await until(lambda: not door.caller.is_open)
+            await until(lambda: not door.is_open)
             with pytest.raises(RacewayError, match="nothing was done"):
                 await one.publish("orders", "meanwhile")
         async with stack:
             with lane(folder):
-                await until(lambda: door.caller.is_open)
+                await until(lambda: door.is_open)
                 await one.publish("orders", "after")
                 assert await waiting == "after"
                 assert (one.reconnects, orders.reconnects) == (0, 0)
