@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raceway.errors import BusyError, DiskFullError, NoRouteError, UnavailableError, UnsupportedError
-from raceway.link import edge as edges
+from raceway.model.envelope import PUBLISH, REQUEST, Batch
 from raceway.model.intents.batches import Publish, Respond, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import (
@@ -20,9 +20,11 @@ from raceway.model.intents.peers import (
     Subscribe,
     Unsubscribe,
 )
-from raceway.model.intents.queues import CreateQueue
+from raceway.model.intents.queues import Arm, CreateQueue, Enqueue, EnqueueRequests
+from raceway.model.intents.reading import ReadTopic
 from tests.rigs.doubles import Message, RecordingPeer, batch_of, new_id
 from tests.rigs.edged import Edged
+from tests.rigs.queues import QueuePeer
 
 LANES = 4
 UNKNOWN, NOTHING = "whether this was done is not known", "nothing was done"
@@ -109,7 +111,7 @@ def test_outcomes_of_a_peer_come_in_the_order_of_its_intents(edged: Edged) -> No
 
     for number, (peer, name) in enumerate([(sender, a), (sender, b), (other, b), (sender, b)]):
         edged.edge.perform(peer, publish_of(name), partial(note, number))
-    edged.edge.perform(sender, CreateQueue("q"), partial(note, 4))  # refused at once
+    edged.edge.perform(sender, ReadTopic("q", "first", 1, 1), partial(note, 4))  # refused at once
     edged.link_of(b).settle()
     assert told == [2]
     edged.settle()
@@ -302,7 +304,7 @@ def test_what_several_lanes_do_not_carry_is_refused_before_it_is_sent(edged: Edg
     sender = edged.peer()
     a, b, _, _ = topics(edged)
     whole = Publish(publish_of(a, b).batch, whole=True)
-    for intent in (whole, ReadMetrics(), CreateQueue("q")):
+    for intent in (whole, ReadMetrics(), ReadTopic("q", "first", 1, 1)):
         assert isinstance(edged.perform(sender, intent), UnsupportedError)
     assert edged.rows() == []
     batch = publish_of(a, a).batch
@@ -349,22 +351,48 @@ def test_requests_open_in_a_lane_that_is_lost_fail_and_the_others_are_answered(e
     assert [request.message_id for request, _, _ in asker.answers] == [b"a"]
 
 
-def test_remembered_requests_are_bounded(edged: Edged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges, "KEPT_REQUESTS", 3)
-    asker, responder = edged.peer(), edged.peer()
-    name = topic_in(edged, 2)
-    edged.perform(responder, Subscribe("request", "#"))
-    edged.request(asker, *(Message(name, id=b"%d" % number) for number in range(5)))
-    assert len(edged.edge._lane_of_request) == 3
-    ids = [request.forwarded_id for request, _ in responder.requests]
-    outcomes = [edged.respond(responder, Message(payload=b"=", id=each)) for each in ids]
-    # The oldest are looked for in the wrong lane, which does not know them: their requesters wait for the deadline.
-    assert [bool(each.refused) for each in outcomes] == [True, True, False, False, False]
-
-
 def test_answers_that_nobody_has_asked_for_are_refused(edged: Edged) -> None:
     responder = edged.peer()
     told = asked(edged, responder, Respond(batch_of(b"response", Message(id=b"x"), Message(id=b"y"))))
     edged.settle()
     assert [each[:2] for each in refused(told[0])] == [(0, 1), (1, 2)]
     assert told[1:] == [("committed", None)]
+
+
+def test_a_consumer_of_a_queue_answers_in_the_lane_of_the_queue(edged: Edged) -> None:
+    """Under the masked id that it was given, and to a reply queue whose name may be that of any lane."""
+    asker, consumer = edged.peer(), QueuePeer(edged)
+    edged.edge.connect(consumer)
+    for name in topics(edged):
+        assert edged.perform(consumer, CreateQueue(name.decode())) == Done()
+        assert edged.perform(consumer, Arm(name, b"t", window=-1)) == Done()
+        told = edged.request(asker, Message(name, b"?", b"of " + name))
+        assert told == Taken()
+        (request,) = [entry.request for _, entry in consumer.holding]
+        assert request is not None
+        consumer.take()
+        answer = Batch(1, wire=consumer.wire, kind=PUBLISH, topic=request.requester_id.encode(), payload=[b"=" + name])
+        answer.message_id = [request.forwarded_id]
+        assert edged.perform(consumer, Enqueue(answer)) == Taken()
+        answered, payload, _ = asker.answers[-1]
+        assert (answered.message_id, payload) == (b"of " + name, b"=" + name)
+        assert edged.benches[edged.table.lane_of(name)].broker.queues.exists(name.decode())
+
+
+def test_a_requester_fetches_a_late_answer_from_the_lane_of_its_request(edged: Edged) -> None:
+    asker, consumer = QueuePeer(edged), QueuePeer(edged)
+    for peer in (asker, consumer):
+        edged.edge.connect(peer)
+    for name in topics(edged):
+        edged.perform(consumer, CreateQueue(name.decode()))
+        edged.perform(consumer, Arm(name, b"t", window=-1))
+        batch = Batch(1, wire=asker.wire, kind=REQUEST, topic=name, payload=[b"?"], message_id=[b"of " + name])
+        batch.reply_to = b"replies"
+        assert edged.perform(asker, EnqueueRequests(batch)) == Taken()
+        for text in (b"first", b"second"):  # the second is a duplicate, which waits in the reply queue
+            answer = Batch(1, wire=consumer.wire, kind=PUBLISH, topic=b"replies", payload=[text + name])
+            answer.message_id = [b"of " + name]
+            edged.perform(consumer, Enqueue(answer))
+        assert asker.answers[-1][1] == b"first" + name
+        assert edged.perform(asker, Arm(b"replies", b"of " + name)) == Done()
+        assert asker.fetched[-1] == (b"of " + name, b"second" + name)

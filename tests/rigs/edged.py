@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
+from raceway.broker.broker import Broker
 from raceway.link.edge import Edge
 from raceway.link.lane import WINDOW
 from raceway.model.lanes import LaneTable
@@ -13,16 +15,23 @@ from tests.rigs.linked import Asking, LinkRig
 
 
 class Edged(Asking):
-    """`links` and `benches` are those of the lanes, by number."""
+    """`links` and `benches` are those of the lanes, by number; `brokers` has those that are not of a bench."""
 
-    def __init__(self, lanes: int, piece: int = 65536, window: int = WINDOW, **settings: Any) -> None:
-        self.loop = ManualLoop()
+    def __init__(
+        self,
+        lanes: int,
+        piece: int = 65536,
+        window: int = WINDOW,
+        loop: ManualLoop | None = None,
+        brokers: Mapping[int, Broker] | None = None,
+    ) -> None:
+        self.loop = loop or ManualLoop()
         self.table = LaneTable(lanes)
         self.pressed: list[bool] = []
         self.end = self.edge = Edge(self.table, b"edge", Turn(self.loop.call_soon), self.loop, self.pressed.append)
-        self.benches = [Bench(loop=self.loop, **settings) for _ in range(lanes)]
+        self.benches = [Bench(loop=self.loop) for _ in range(lanes)]
         self.links = [
-            LinkRig(bench.broker, self.loop, piece, window, caller=caller)
+            LinkRig((brokers or {}).get(caller.lane, bench.broker), self.loop, piece, window, caller=caller)
             for bench, caller in zip(self.benches, self.edge.callers, strict=True)
         ]
 
@@ -33,8 +42,18 @@ class Edged(Asking):
 
     def settle(self) -> None:
         self.loop.settle()
-        while any(link.carry() for link in self.links):
+        while self.carry():
             self.loop.settle()
+
+    def carry(self) -> bool:
+        """Carry what was written at all ends. Return whether there was anything."""
+        carried = [link.carry() for link in self.links]
+        return any(carried)
+
+    def lose(self) -> None:
+        """The connections to all lanes break."""
+        for link in self.links:
+            link.lose()
 
     def link_of(self, topic: bytes) -> LinkRig:
         return self.links[self.table.lane_of(topic)]

@@ -402,6 +402,7 @@ class LinkCaller:
                     known.waiting += len(told.batch.item("payload", row)) + 1
                 self._return_credit(known)
                 continue
+            self._forwarding([each for each in told.requests or () if each is not None])
             for row, offset in enumerate(told.offsets):
                 facts = None if told.requests is None else told.requests[row]
                 guarded(peer.hand_out, told.queue, told.ticket, entry_of(told.batch, row, offset, facts))

@@ -7,44 +7,26 @@ nothing else; when it comes back, it learns what its peers have subscribed to me
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
-
-from msgspec.structs import replace
 
 from raceway.broker.door import CommitCallback
 from raceway.broker.peers import Peer
 from raceway.errors import RacewayError, UnavailableError, UnsupportedError
 from raceway.link.caller import LinkCaller
-from raceway.link.codec.bodies import RequestBody
-from raceway.link.joining import AnswerOrder, Joined, Outcomes, first_error, only, taken
-from raceway.model.envelope import Batch
-from raceway.model.intents.batches import AskAll, Intent, Publish, Request, Respond
+from raceway.link.joining import AnswerOrder, Joined, Outcomes, agreed, first_error, only, taken
+from raceway.link.splitting import Splitter
+from raceway.model.intents.batches import Intent
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.peers import (
-    Audit,
-    DisconnectPeer,
-    Heartbeat,
-    ListPeers,
-    ListSubscriptions,
-    ListTopics,
-    Register,
-    Subscribe,
-    Unsubscribe,
-    UnwatchLog,
-    WatchLog,
-)
+from raceway.model.intents.peers import Heartbeat, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
+from raceway.model.intents.queues import ConfirmDeliveries, ResumeDeliveries
 from raceway.model.lanes import LaneTable
 from raceway.net.runtime import Clock
 from raceway.net.turn import Turn
 
-# Requests whose lanes are remembered, also after their answers: late ones are stored there. About 15 MB when full.
-KEPT_REQUESTS = 100_000
-# What every lane has to know, and what any lane can tell because of that.
-EVERYWHERE = (Heartbeat, Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog)
-ANYWHERE = (Audit, DisconnectPeer, ListPeers, ListSubscriptions, ListTopics)
+# What every lane has to know. `splitting` has the rest.
+EVERYWHERE = (Heartbeat, Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog, ResumeDeliveries)
 
 
 class _Missed(NamedTuple):
@@ -61,13 +43,12 @@ class Edge:
         self, table: LaneTable, incarnation: bytes, turn: Turn, loop: Clock,
         pressure: Callable[[bool], None] = lambda paused: None,
     ) -> None:  # fmt: skip
-        self._table, self._pressure = table, pressure
+        self._pressure, self._splitter = pressure, Splitter(table)
         self._pressed: set[int] = set()
         self._order = AnswerOrder()
-        # Lanes of forwarded requests, by their masked ids.
-        self._lane_of_request: OrderedDict[bytes, int] = OrderedDict()
+        forwarded = self._splitter.note_forwarded
         self.callers = tuple(
-            LinkCaller(lane, incarnation, turn, loop, partial(self._press, lane), partial(self._forwarding, lane))
+            LinkCaller(lane, incarnation, turn, loop, partial(self._press, lane), partial(forwarded, lane))
             for lane in range(table.count)
         )
 
@@ -97,14 +78,15 @@ class Edge:
             self._tell_all(peer, intent, done)
             return
         try:
-            parts = self._parts(intent)
+            parts = self._splitter.parts(intent, self._any().lane)
         except UnsupportedError as error:
             self._order.add(peer, 1, only, done).answer(None, error.with_traceback(None))
             return
-        joined = self._order.add(peer, len(parts), only if len(parts) == 1 else taken, done, committed)
+        several = agreed if isinstance(intent, ConfirmDeliveries) else taken
+        joined = self._order.add(peer, len(parts), only if len(parts) == 1 else several, done, committed)
         commit = None if committed is None else joined.commit
-        for caller, part, rows in parts:
-            caller.perform(peer, part, partial(joined.answer, rows), commit)
+        for lane, part, rows in parts:
+            self.callers[lane].perform(peer, part, partial(joined.answer, rows), commit)
 
     def after_commit(self, done: CommitCallback) -> None:
         """Call back when everything performed so far is committed, or with the error if that failed somewhere.
@@ -115,51 +97,6 @@ class Edge:
         joined = Joined(len(asked), first_error, done, None, lambda: joined.tell())
         for caller in asked:
             caller.after_commit(partial(joined.answer, None))
-
-    # ---- to lanes of topics ------------------------------------------------------------------------------------------
-
-    def _parts(self, intent: Intent) -> list[tuple[LinkCaller, Intent, list[int]]]:
-        """Return who performs which part of an intent, with the rows of that part."""
-        if isinstance(intent, ANYWHERE):
-            return [(self._any(), intent, [])]
-        if not isinstance(intent, Publish | Request | AskAll | Respond):
-            raise UnsupportedError("bus of several lanes", type(intent).__name__)
-        lanes = self._lanes_of(intent)
-        if len(set(lanes)) == 1:  # of almost every batch
-            return [(self.callers[lanes[0]], intent, [])]
-        if isinstance(intent, Publish) and intent.whole:
-            raise UnsupportedError("bus of several lanes", "Publish of all rows or none")
-        rows_of: defaultdict[int, list[int]] = defaultdict(list)
-        for row, lane in enumerate(lanes):
-            rows_of[lane].append(row)
-        return [
-            (self.callers[lane], replace(intent, batch=intent.batch.keep(rows)), rows) for lane, rows in rows_of.items()
-        ]
-
-    def _lanes_of(self, intent: Publish | Request | AskAll | Respond) -> list[int]:
-        """Return the lane of each row, or one if it is that of all."""
-        batch = intent.batch
-        if isinstance(intent, Respond):
-            return [self._lane_of_answer(batch, row) for row in range(batch.count)]
-        topic, lane_of = batch.topic, self._table.lane_of
-        return [lane_of(each) for each in (topic if type(topic) is list else (topic,))]  # type: ignore[arg-type]  # all have one
-
-    def _lane_of_answer(self, batch: Batch, row: int) -> int:
-        """Return the lane that has forwarded the request; of an unknown one any, which refuses the answer."""
-        for name in ("message_id", "parent_id"):
-            found = batch.item(name, row)
-            lane = None if found is None else self._lane_of_request.get(found.lower())
-            if lane is not None:
-                return lane
-        return self._any().lane
-
-    def _forwarding(self, lane: int, requests: Iterable[RequestBody]) -> None:
-        """Note which lane forwards these requests to peers."""
-        known = self._lane_of_request
-        for request in requests:
-            known[request.forwarded_id] = lane
-        while len(known) > KEPT_REQUESTS:
-            known.popitem(last=False)
 
     def _any(self) -> LinkCaller:
         """Return the first lane that can be reached, or the first one."""
@@ -178,18 +115,14 @@ class Edge:
         joined.answer(_Missed(caller, caller.links) if is_away else None, outcome)
 
     def _agreed(self, peer: Peer, intent: Intent, outcomes: Outcomes) -> Done | RacewayError:
-        """Return the outcome of what all lanes were told. One refusal refuses it; what others have done stays."""
-        told = [outcome for missed, outcome in outcomes if missed is None]
-        if not told:
-            error: RacewayError = outcomes[0][1]
-            return error
-        for outcome in told:
-            if isinstance(outcome, RacewayError):
-                return outcome
-        for missed, _ in outcomes:
-            if missed is not None:
-                self._catch_up(peer, intent, missed)
-        return Done(any(outcome.changed for outcome in told))
+        """Return the outcome of what all lanes were told: that of those that were there, if any was."""
+        told = [each for each in outcomes if each[0] is None]
+        outcome = agreed(told or outcomes)
+        if not isinstance(outcome, RacewayError):
+            for missed, _ in outcomes:
+                if missed is not None:
+                    self._catch_up(peer, intent, missed)
+        return outcome
 
     def _catch_up(self, peer: Peer, intent: Intent, missed: _Missed) -> None:
         caller, links = missed

@@ -12,6 +12,7 @@ from raceway.broker.peers import Peer
 from raceway.errors import RacewayError
 from raceway.link.guarding import guarded
 from raceway.model.intents.batches import Taken
+from raceway.model.intents.kinds import Done
 
 # The parts of an intent, each with its outcome.
 Outcomes = list[tuple[Any, Any]]
@@ -107,6 +108,13 @@ def only(outcomes: Outcomes) -> Any:
 def first_error(outcomes: Outcomes) -> RacewayError | None:
     """Return what failed first, if anything did."""
     return next((outcome for _, outcome in outcomes if outcome is not None), None)
+
+
+def agreed(outcomes: Outcomes) -> Done | RacewayError:
+    """Return the outcome of what each part has done whole. One refusal refuses it; what others have done stays."""
+    told = [outcome for _, outcome in outcomes]
+    refused = next((outcome for outcome in told if isinstance(outcome, RacewayError)), None)
+    return refused or Done(any(outcome.changed for outcome in told))
 
 
 def taken(outcomes: Outcomes) -> Taken:
