@@ -396,3 +396,50 @@ def test_a_requester_fetches_a_late_answer_from_the_lane_of_its_request(edged: E
         assert asker.answers[-1][1] == b"first" + name
         assert edged.perform(asker, Arm(b"replies", b"of " + name)) == Done()
         assert asker.fetched[-1] == (b"of " + name, b"second" + name)
+
+
+def stored_chains(edged: Edged) -> list[tuple[str, ...]]:
+    """Of all publishes, by id: id, parent, root."""
+    columns = ("message_id", "parent_id", "correlation_id")
+    return sorted(tuple(row[name] for name in columns) for row in edged.rows() if row["kind"] == "publish")
+
+
+def test_a_copy_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> None:
+    reader, sender = edged.peer(), edged.peer()
+    a, b, c, d = topics(edged)
+    edged.perform(reader, Subscribe("publish", "#"))
+    edged.publish(sender, Message(a, id=b"1"))
+    edged.publish(reader, Message(b, id=b"2", parent=reader.copies[-1].id))
+    edged.publish(reader, Message(c, id=b"3", parent=reader.copies[-1].id.upper()))
+    rooted = batch_of(b"publish", Message(d, id=b"4"))
+    rooted.correlation_id = [b"case"]  # a root that its sender names
+    edged.perform(sender, Publish(rooted))
+    edged.publish(reader, Message(a, id=b"5", parent=reader.copies[-1].id))
+    edged.publish(reader, Message(b, id=b"6", parent=b"unknown"))
+    assert stored_chains(edged) == [
+        ("1", None, "1"), ("2", "1", "1"), ("3", "2", "1"), ("4", None, "case"), ("5", "4", "case"),
+        ("6", "unknown", "unknown"),
+    ]  # fmt: skip
+
+
+def test_a_request_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> None:
+    asker, responder = edged.peer(), edged.peer()
+    a, b, _, _ = topics(edged)
+    edged.perform(responder, Subscribe("request", a.decode()))
+    edged.request(asker, Message(a, id=b"asked", parent=b"cause"))
+    edged.publish(responder, Message(b, id=b"1", parent=responder.masked))
+    assert stored_chains(edged) == [("1", "asked", "cause")]
+
+
+def test_a_message_of_a_queue_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> None:
+    """Also one of a peer of another process, whose chain this one has not seen."""
+    consumer, foreign = QueuePeer(edged), edged.benches[1].peer()
+    edged.edge.connect(consumer)
+    _, b, c, _ = topics(edged)
+    edged.perform(consumer, CreateQueue(b.decode()))
+    edged.perform(consumer, Arm(b, b"t", window=-1))
+    edged.benches[1].publish(foreign, Message(b, id=b"1", parent=b"cause"))
+    edged.settle()
+    (entry,) = [entry for _, entry in consumer.holding]
+    edged.publish(consumer, Message(c, id=b"2", parent=entry.batch.item("message_id", entry.row)))
+    assert stored_chains(edged) == [("1", "cause", "cause"), ("2", "1", "cause")]

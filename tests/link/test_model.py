@@ -26,6 +26,9 @@ STEPS = st.one_of(
     st.tuples(st.just("request"), st.integers(0, PEERS - 1), st.lists(TOPICS, min_size=1, max_size=3)),
     st.tuples(st.just("ask all"), st.integers(0, PEERS - 1), TOPICS),
     st.tuples(st.just("answer"), st.integers(0, PEERS - 1), st.integers(0, 3)),
+    st.tuples(
+        st.just("follow"), st.integers(0, PEERS - 1), st.integers(0, 3), st.lists(TOPICS, min_size=1, max_size=3)
+    ),
     st.tuples(st.just("wait"), st.integers(0, PEERS - 1)),
     st.tuples(st.just("list"), st.integers(0, PEERS - 1)),
 )
@@ -87,6 +90,13 @@ class Story:
                 requests = sorted((request.message_id, request.forwarded_id) for request, _ in peer.requests)
                 answer = Message(payload=b"answer", id=requests[at][1])
                 return perform(peer, Respond(batch_of(b"response", answer)))
+            case "follow", [at, topics] if peer.copies or peer.requests:
+                # Because of a copy or a request that it has got, whichever lane it came from.
+                got = [(copy.payload, copy.id) for copy in peer.copies]
+                got += [(payload, request.forwarded_id) for request, payload in peer.requests]
+                parent = sorted(got)[-1 - at % len(got)][1]
+                messages = [message._replace(parent=parent) for message in self._messages(topics)]
+                return perform(peer, Publish(batch_of(b"publish", *messages)))
             case "list", []:
                 return perform(peer, ListSubscriptions())
             case "wait", []:
@@ -107,7 +117,8 @@ class Story:
         ]
 
     def stored(self) -> list[Any]:
-        return [(row["topic"], row["offset"], row["kind"], row["payload"]) for row in self._bus.rows()]
+        columns = ("topic", "offset", "kind", "payload", "message_id", "parent_id", "correlation_id")
+        return [tuple(row[name] for name in columns) for row in self._bus.rows()]
 
 
 def comparable(outcome: Any) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raceway.errors import UnsupportedError
 from raceway.link import splitting
 from raceway.link.codec.bodies import RequestBody
-from raceway.link.splitting import Part, Splitter
+from raceway.link.splitting import LanePart, Splitter
 from raceway.model.envelope import PUBLISH, ZBUS, Batch
 from raceway.model.intents.administration import PurgeQueue, RemoveQueue
 from raceway.model.intents.batches import Publish, Respond
@@ -42,7 +42,7 @@ def queued(names: list[bytes], ids: list[bytes], reply_to: bytes | None = None) 
     )
 
 
-def lanes_of(parts: list[Part]) -> dict[int, list[int]]:
+def lanes_of(parts: list[LanePart]) -> dict[int, list[int]]:
     return {part.lane: part.rows for part in parts}
 
 

@@ -10,7 +10,7 @@ Memory is bounded by the lane's window: intents beyond it are refused as busy, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,7 @@ from raceway.link.connection import CALLER_LIMIT, LANE_LIMIT, LinkConnection
 from raceway.link.guarding import guarded
 from raceway.link.known import FarPeer, KnownPeer, asking_of, entry_of, pending_of
 from raceway.link.streams import CallerStream
+from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Intent
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
@@ -95,20 +96,22 @@ class LinkCaller:
     """Peers of this process at the lane `lane`. `incarnation` names the process.
 
     `pressure` is called with True when the peers should not be read because the lane is behind, and with False when
-    they may be again. `forwarding` is given requests before a peer gets them to answer.
+    they may be again. `forwarding` is given requests before a peer gets them to answer, `copying` other messages before
+    peers get them, each with the id under which they do.
     """
 
     def __init__(
         self, lane: int, incarnation: bytes, turn: Turn, loop: Clock,
         pressure: Callable[[bool], None] = lambda paused: None,
         forwarding: Callable[[list[RequestBody]], None] = lambda requests: None,
+        copying: Callable[[Sequence[bytes | None], Batch], None] = lambda ids, batch: None,
     ) -> None:  # fmt: skip
         self.lane = lane
         self.is_open = False
         # Connections that led to the lane.
         self.links = 0
         self._incarnation, self._turn, self._loop = incarnation, turn, loop
-        self._pressure, self._forwarding = pressure, forwarding
+        self._pressure, self._forwarding, self._copying = pressure, forwarding, copying
         self._connection: LinkConnection | None = None
         self._peers: dict[Peer, KnownPeer] = {}
         self._by_number: dict[int, KnownPeer] = {}
@@ -313,6 +316,7 @@ class LinkCaller:
 
     def _copies(self, copies: CopiesBody) -> None:
         told = decode_run(copies.run)
+        self._copying(told.ids, told.batch)
         topic = Topic(told.topic)
         topic.public, topic.spoken = told.public, told.spoken
         run = Run(RowSpan(topic, told.sent, 0, told.batch.count), told.batch, told.ids)
@@ -396,6 +400,7 @@ class LinkCaller:
     def _entries(self, told: EntriesBody) -> None:
         for known, peer in self._consumers(told.peer):
             known.note_delivered(told.queue, told.batch.count)
+            self._copying(told.batch.column("message_id"), told.batch)
             if told.offsets is None:
                 for row in range(told.batch.count):
                     guarded(peer.hand_copy, told.queue, told.ticket, Copy(told.batch, row))

@@ -2,31 +2,37 @@
 
 A message is in the lane of its topic. A subscription is in every lane, because a pattern may match topics of all of
 them. An answer goes to the lane that has forwarded its request. A lane that is away fails what was meant for it and
-nothing else; when it comes back, it learns what its peers have subscribed to meanwhile.
+nothing else; when it comes back, it learns what its peers have subscribed to meanwhile. Chains of messages go through
+several lanes, so the ids of parents are unmasked here, where they were delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from raceway.broker.door import CommitCallback
 from raceway.broker.peers import Peer
+from raceway.broker.tracing import Chains
 from raceway.errors import RacewayError, UnavailableError, UnsupportedError
 from raceway.link.caller import LinkCaller
+from raceway.link.codec.bodies import RequestBody
 from raceway.link.joining import AnswerOrder, Joined, Outcomes, agreed, first_error, only, taken
 from raceway.link.splitting import Splitter
-from raceway.model.intents.batches import Intent
+from raceway.model.envelope import Batch
+from raceway.model.intents.batches import AskAll, Intent, Publish, Request
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Heartbeat, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
-from raceway.model.intents.queues import ConfirmDeliveries, ResumeDeliveries
+from raceway.model.intents.queues import ConfirmDeliveries, Enqueue, EnqueueRequests, ResumeDeliveries
 from raceway.model.lanes import LaneTable
 from raceway.net.runtime import Clock
 from raceway.net.turn import Turn
 
 # What every lane has to know. `splitting` has the rest.
 EVERYWHERE = (Heartbeat, Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog, ResumeDeliveries)
+# Messages that may name the one because of which they were sent.
+CAUSED = Publish | Request | AskAll | Enqueue | EnqueueRequests
 
 
 class _Missed(NamedTuple):
@@ -46,11 +52,14 @@ class Edge:
         self._pressure, self._splitter = pressure, Splitter(table)
         self._pressed: set[int] = set()
         self._order = AnswerOrder()
-        forwarded = self._splitter.note_forwarded
+        self._chains = Chains()
         self.callers = tuple(
-            LinkCaller(lane, incarnation, turn, loop, partial(self._press, lane), partial(forwarded, lane))
+            LinkCaller(
+                lane, incarnation, turn, loop, partial(self._press, lane), partial(self._note_forwarded, lane),
+                self._note_copies,
+            )
             for lane in range(table.count)
-        )
+        )  # fmt: skip
 
     def connect(self, peer: Peer) -> None:
         """Take up a peer. Lanes may know of it only later."""
@@ -77,6 +86,10 @@ class Edge:
         if isinstance(intent, EVERYWHERE):
             self._tell_all(peer, intent, done)
             return
+        if isinstance(intent, CAUSED):
+            # Before it is split: messages of a batch may name each other.
+            intent.batch.complete()
+            self._chains.unmask_parents(intent.batch)
         try:
             parts = self._splitter.parts(intent, self._any().lane)
         except UnsupportedError as error:
@@ -101,6 +114,23 @@ class Edge:
     def _any(self) -> LinkCaller:
         """Return the first lane that can be reached, or the first one."""
         return next((caller for caller in self.callers if caller.is_open), self.callers[0])
+
+    # ---- chains ------------------------------------------------------------------------------------------------------
+
+    def _note_forwarded(self, lane: int, requests: list[RequestBody]) -> None:
+        self._splitter.note_forwarded(lane, requests)
+        self._chains.remember_all((each.forwarded_id, (each.message_id, each.correlation_id)) for each in requests)
+
+    def _note_copies(self, ids: Sequence[bytes | None], batch: Batch) -> None:
+        """Remember messages by the ids under which peers get them: another lane does not know what these stand for."""
+        own, roots = batch.column("message_id"), batch.correlation_id
+        if roots is None and ids == own:  # each is its own root, as an unknown id is
+            return
+        self._chains.remember_all(
+            (known_as.lower(), (own_id, root or own_id))
+            for known_as, own_id, root in zip(ids, own, batch.column("correlation_id"), strict=True)
+            if known_as and own_id  # some wires store messages without ids
+        )
 
     # ---- to all lanes ------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ ANYWHERE = (Audit, Authorize, DisconnectPeer, ListPeers, ListSubscriptions, List
 ByRow = Publish | Request | AskAll | Respond | Enqueue | EnqueueRequests
 
 
-class Part(NamedTuple):
-    """What one lane performs of an intent. `rows`: which rows of a batch it has; none if it has all."""
+class LanePart(NamedTuple):
+    """Part of an intent for one lane. `rows`: which rows of a batch it has; none if it has all."""
 
     lane: int
     intent: Intent
@@ -52,7 +52,7 @@ class Splitter:
         if len(self._asked) > KEPT_REQUESTS:
             self._asked.popitem(last=False)
 
-    def parts(self, intent: Intent, other: int) -> list[Part]:
+    def parts(self, intent: Intent, other: int) -> list[LanePart]:
         """Return who performs what. `other`: the lane of what any lane can do, or refuse.
 
         Raises UnsupportedError for what cannot be split, or is not known here.
@@ -61,26 +61,26 @@ class Splitter:
             case Publish() | Request() | AskAll() | Respond() | Enqueue() | EnqueueRequests():
                 return self._by_row(intent, self._lanes_of_rows(intent, other))
             case CreateQueue() | PeekQueue() | PurgeQueue() | RemoveQueue():
-                return [Part(self._lane_of(intent.name.encode()), intent, [])]
+                return [LanePart(self._lane_of(intent.name.encode()), intent, [])]
             case Arm():
-                return [Part(self._lane_of_named(intent.queue, intent.ticket), intent, [])]
+                return [LanePart(self._lane_of_named(intent.queue, intent.ticket), intent, [])]
             case ConfirmDeliveries():
-                return self._confirmed(intent) or [Part(other, intent, [])]
+                return self._confirmed(intent) or [LanePart(other, intent, [])]
         if isinstance(intent, ANYWHERE):
-            return [Part(other, intent, [])]
+            return [LanePart(other, intent, [])]
         raise UnsupportedError("bus of several lanes", type(intent).__name__)
 
     # ---- batches -----------------------------------------------------------------------------------------------------
 
-    def _by_row(self, intent: ByRow, lanes: Sequence[int]) -> list[Part]:
+    def _by_row(self, intent: ByRow, lanes: Sequence[int]) -> list[LanePart]:
         if len(set(lanes)) == 1:  # of almost every batch
-            return [Part(lanes[0], intent, [])]
+            return [LanePart(lanes[0], intent, [])]
         if isinstance(intent, Publish) and intent.whole:
             raise UnsupportedError("bus of several lanes", "Publish of all rows or none")
         rows_of: defaultdict[int, list[int]] = defaultdict(list)
         for row, lane in enumerate(lanes):
             rows_of[lane].append(row)
-        return [Part(lane, _kept(intent, rows), rows) for lane, rows in rows_of.items()]
+        return [LanePart(lane, _kept(intent, rows), rows) for lane, rows in rows_of.items()]
 
     def _lanes_of_rows(self, intent: ByRow, other: int) -> list[int]:
         """Return the lane of each row, or one if it is that of all."""
@@ -112,11 +112,11 @@ class Splitter:
 
     # ---- queues ------------------------------------------------------------------------------------------------------
 
-    def _confirmed(self, intent: ConfirmDeliveries) -> list[Part]:
+    def _confirmed(self, intent: ConfirmDeliveries) -> list[LanePart]:
         of_lane: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         for delivery in intent.deliveries:
             of_lane[self._lane_of(delivery[0].encode())].append(delivery)
-        return [Part(lane, ConfirmDeliveries(deliveries), []) for lane, deliveries in of_lane.items()]
+        return [LanePart(lane, ConfirmDeliveries(deliveries), []) for lane, deliveries in of_lane.items()]
 
 
 def _names(batch: Batch, queue: str) -> Iterable[tuple[bytes, bytes]]:
