@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.client import connect
+from raceway.client import MbClient, connect
 from raceway.errors import RacewayError
 from raceway.journal.read.reader import Reader
 from raceway.model.lanes import LaneTable
@@ -173,3 +173,78 @@ def test_a_lane_that_is_killed_fails_its_topics_and_comes_back(folder: Path) -> 
         if topic in TOPICS:
             assert payloads == [b"before", b"after"] if topic in of_it else [b"before", b"meanwhile", b"after"]
         assert [offset for offset, *_ in found] == list(range(len(found)))
+
+
+class Sender:
+    """Publishes numbers to a topic, one after the other, and repeats none. Knows what it was told of each."""
+
+    def __init__(self, client: MbClient, topic: str) -> None:
+        self._client, self.topic = client, topic
+        self.acknowledged: list[int] = []
+        self.not_done: list[int] = []
+        self.is_stopped = False
+
+    async def run(self) -> None:
+        number = 0
+        while not self.is_stopped:
+            number += 1
+            try:
+                await self._client.publish(self.topic, b"%d" % number)
+            except RacewayError as error:
+                if "nothing was done" in str(error):
+                    self.not_done.append(number)
+                await asyncio.sleep(0.01)  # a lane that is away answers at once
+            else:
+                self.acknowledged.append(number)
+
+
+def test_acknowledged_messages_are_there_once_and_in_order_while_lanes_are_killed(folder: Path) -> None:
+    received: dict[str, list[int]] = defaultdict(list)
+
+    async def receive(stream: MessageStream[Any]) -> None:
+        while (message := await stream.get()) is not None:
+            received[message.topic].append(int(message.payload))
+
+    async def story(stack: contextlib.AsyncExitStack) -> list[Sender]:
+        processes = [stack.enter_context(lane(folder, number)) for number in range(LANES)]
+        url, door = await stack.enter_async_context(served(folder, LANES))
+        reader, client = [await stack.enter_async_context(connect(url, wire="mb")) for _ in range(2)]
+        receiving = asyncio.create_task(receive(await reader.subscribe("orders.#")))
+        senders = [Sender(client, topic) for topic in TOPICS]
+        tasks = [asyncio.create_task(sender.run()) for sender in senders]
+
+        async def go_on() -> None:
+            """Each topic has further messages acknowledged."""
+            before = [len(sender.acknowledged) for sender in senders]
+            pairs = list(zip(senders, before, strict=True))
+            await until(lambda: all(len(sender.acknowledged) > count + 5 for sender, count in pairs))
+
+        for dying in (1, 3, 1, 0, 2):
+            await go_on()
+            processes[dying].kill()
+            await until(lambda dying=dying: not door.callers[dying].is_open)  # type: ignore[misc]
+            processes[dying] = stack.enter_context(lane(folder, dying))
+        await go_on()
+        for sender in senders:
+            sender.is_stopped = True
+        await asyncio.gather(*tasks)
+        stop(processes)
+        receiving.cancel()
+        return senders
+
+    async def run_story() -> list[Sender]:
+        async with contextlib.AsyncExitStack() as stack:
+            return await story(stack)
+
+    senders = asyncio.run(run_story())
+    kept = stored(folder, LANES)
+    for sender in senders:
+        rows = kept[sender.topic]
+        numbers = [int(payload) for _, _, payload, _ in rows]
+        assert [offset for offset, *_ in rows] == list(range(len(rows)))
+        assert numbers == sorted(set(numbers))
+        assert set(sender.acknowledged) <= set(numbers)
+        assert not set(sender.not_done) & set(numbers)
+        copies = received[sender.topic]
+        assert copies == sorted(set(copies))
+    assert any(sender.not_done for sender in senders), "no lane was away while a message came"
