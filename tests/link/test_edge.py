@@ -13,6 +13,7 @@ from raceway.model.intents.batches import Publish, Respond, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import (
     Audit,
+    Heartbeat,
     ListPeers,
     ListSubscriptions,
     ReadMetrics,
@@ -20,7 +21,7 @@ from raceway.model.intents.peers import (
     Subscribe,
     Unsubscribe,
 )
-from raceway.model.intents.queues import Arm, CreateQueue, Enqueue, EnqueueRequests
+from raceway.model.intents.queues import Arm, CreateQueue, Enqueue, EnqueueRequests, ResumeDeliveries
 from raceway.model.intents.reading import ReadTopic
 from tests.rigs.doubles import Message, RecordingPeer, batch_of, new_id
 from tests.rigs.edged import Edged
@@ -218,6 +219,18 @@ def test_a_peer_that_a_lane_could_misunderstand_connects_again(edged: Edged) -> 
     edged.settle()
     assert told == [Done()]
     assert reasons == ["lane 1 came back while all lanes were told Subscribe"]
+
+
+@pytest.mark.parametrize("intent", [Heartbeat(), ResumeDeliveries()])
+def test_a_lane_that_was_away_misses_nothing_by_what_changes_nothing(edged: Edged, intent: Any) -> None:
+    peer, reasons = edged.peer(), list[str]()
+    peer.hang_up = reasons.append
+    edged.links[1].lose()
+    told = asked(edged, peer, intent)
+    edged.links[1].join()
+    edged.settle()
+    assert told == [Done()]
+    assert reasons == []
 
 
 def test_what_any_lane_can_tell_is_asked_of_one_that_is_there(edged: Edged) -> None:

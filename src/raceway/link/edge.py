@@ -29,8 +29,10 @@ from raceway.model.lanes import LaneTable
 from raceway.net.runtime import Clock
 from raceway.net.turn import Turn
 
-# What every lane has to know. `splitting` has the rest.
-EVERYWHERE = (Heartbeat, Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog, ResumeDeliveries)
+# What every lane has to know, also one that is away, and what concerns those alone that are there. `splitting` has the
+# rest.
+KNOWN_EVERYWHERE = (Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog)
+EVERYWHERE = (*KNOWN_EVERYWHERE, Heartbeat, ResumeDeliveries)
 # Messages that may name the one because of which they were sent.
 CAUSED = Publish | Request | AskAll | Enqueue | EnqueueRequests
 
@@ -148,7 +150,7 @@ class Edge:
         """Return the outcome of what all lanes were told: that of those that were there, if any was."""
         told = [each for each in outcomes if each[0] is None]
         outcome = agreed(told or outcomes)
-        if not isinstance(outcome, RacewayError):
+        if isinstance(intent, KNOWN_EVERYWHERE) and not isinstance(outcome, RacewayError):
             for missed, _ in outcomes:
                 if missed is not None:
                     self._catch_up(peer, intent, missed)
