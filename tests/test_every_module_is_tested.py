@@ -35,6 +35,7 @@ ELSEWHERE = {
     "journal/kafka/test_journal.py": "journal/kafka/lane journal/kafka/opening "
     "journal/kafka/segments journal/kafka/writer",
     "journal/test_local.py": "journal/write/threaded",
+    "link/test_edge.py": "link/guarding",
     "link/test_lane.py": "link/peers",
     "mirror/test_brokers.py": "kafka/brokers",
     "mirror/test_outgoing.py": "mirror/positions",

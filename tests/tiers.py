@@ -24,6 +24,7 @@ SLOW = (
     "tests/server/test_lifeline.py",
     # The model of a queue looks at the same over a link, in everyday work.
     "tests/link/test_contract.py::test_a_subscription_does_over_the_link_what_the_model_says",
+    "tests/link/test_mb_over_lanes.py::test_acknowledged_messages_are_there_once_and_in_order_while_lanes_are_killed",
     # A thousand histories, and every planted bug in a process of its own.
     "tests/sim/test_histories.py::test_a_thousand_histories_are_clean",
     "tests/sim/test_planted.py::test_a_planted_bug_is_found",

@@ -1,4 +1,7 @@
-"""Queues and subscriptions do over the link what their models say, and go on after the link was lost."""
+"""Queues and subscriptions do over the link what their models say, and go on after the link was lost.
+
+Queues also over an edge with several lanes, of which one has the queue.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from raceway.model.intents.queues import Arm
 from raceway.model.intents.subscriptions import OpenedStream, OpenStream
+from raceway.model.lanes import LaneTable
 from raceway.model.subscriptions import SubscriptionType
 from tests.contract import test_queue_model as queue_model
 from tests.contract import test_subscription_model as subscription_model
+from tests.rigs.edged import Edged
 from tests.rigs.linked import LinkRig
 from tests.rigs.queues import QueueBench, QueuePeer
 from tests.rigs.rounds import rounds
@@ -24,13 +29,16 @@ queue_limits, subscription_limits = queue_model.small_limits, subscription_model
 class LinkedQueueBench(QueueBench):
     """Its consumers are peers of a caller."""
 
-    _link: LinkRig | None = None
+    _link: LinkRig | Edged | None = None
 
     @property
-    def link(self) -> LinkRig:
+    def link(self) -> LinkRig | Edged:
         if self._link is None:
-            self._link = LinkRig(self.broker, self.loop).join()
+            self._link = self._made().join()
         return self._link
+
+    def _made(self) -> LinkRig | Edged:
+        return LinkRig(self.broker, self.loop)
 
     def _start(self) -> None:
         super()._start()
@@ -43,25 +51,33 @@ class LinkedQueueBench(QueueBench):
 
     def peer(self) -> QueuePeer:
         peer = QueuePeer(self.link)
-        self.link.caller.connect(peer)
+        self.link.end.connect(peer)
         return peer
 
     def leave(self, peer: QueuePeer) -> None:
         peer.holding.clear()
-        self.link.caller.disconnect(peer)
+        self.link.end.disconnect(peer)
         self.settle()
 
     def arm(self, peer: QueuePeer, name: str = "q", ticket: bytes = b"t", topics: str = "", window: int = 1) -> None:
         self.link.perform(peer, Arm(name.encode(), ticket, tuple(topics.split()), window))
 
 
+class EdgedQueueBench(LinkedQueueBench):
+    """One of three lanes has the queue."""
+
+    def _made(self) -> Edged:
+        return Edged(3, loop=self.loop, brokers={LaneTable(3).lane_of(b"q"): self.broker})
+
+
 class LinkedQueueMachine(queue_model.MemoryMachine):
     """Everything is committed before an event that the link carries: to carry it takes turns, in which commits come."""
 
     bench: LinkedQueueBench
+    kind: type[LinkedQueueBench] = LinkedQueueBench
 
     def open(self) -> LinkedQueueBench:
-        return LinkedQueueBench()
+        return self.kind()
 
     def peer(self, name: str) -> QueuePeer:
         self.settle()
@@ -91,9 +107,14 @@ class LinkedQueueMachine(queue_model.MemoryMachine):
         self.settle()
 
 
-def test_a_queue_does_over_the_link_what_the_model_says() -> None:
+class EdgedQueueMachine(LinkedQueueMachine):
+    kind = EdgedQueueBench
+
+
+@pytest.mark.parametrize("machine", [LinkedQueueMachine, EdgedQueueMachine])
+def test_a_queue_does_over_the_link_what_the_model_says(machine: type[LinkedQueueMachine]) -> None:
     run_state_machine_as_test(
-        LinkedQueueMachine, settings=settings(max_examples=rounds(10), stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=rounds(10), stateful_step_count=30, deadline=None)
     )
 
 

@@ -20,7 +20,7 @@ from raceway.link.codec.frames import FrameType, encode_frame
 from raceway.link.codec.parts import encode_body
 from raceway.model.envelope import Batch
 from raceway.model.intents.administration import CreateSubscription
-from raceway.model.intents.batches import AskAll, Asked, Publish, Taken
+from raceway.model.intents.batches import Acknowledge, AskAll, Asked, Publish, Request, Respond, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import (
     Audit,
@@ -103,6 +103,32 @@ def test_commits_are_told_after_the_outcome(linked: Linked) -> None:
     linked.settle()
     assert told == [Taken(), ("committed", None)]
     assert linked.caller.unanswered == 0
+
+
+def test_commits_are_told_of_batches_whose_rows_are_all_refused(linked: Linked) -> None:
+    """Stored nevertheless, as those without a route, or not: the caller's window is free again."""
+    peer, reader = linked.peer(), linked.peer()
+    linked.perform(reader, Subscribe("publish", "orders"))
+    linked.perform(reader, Subscribe("request", "sum"))
+    linked.request(peer, Message(b"sum", id=b"q"))
+    answer = Message(payload=b"2", id=reader.requests[0][0].forwarded_id)
+    linked.respond(reader, answer)
+    for intent in (
+        Publish(batch_of(b"publish", Message(b"a..b "), Message(b"system.x"))),
+        Publish(batch_of(b"publish", Message(b"nobody.reads"))),
+        Request(batch_of(b"request", Message(b"nobody.answers", id=b"r"))),
+        Respond(batch_of(b"response", Message(payload=b"2", id=b"unknown"))),
+        Respond(batch_of(b"response", answer)),
+        Acknowledge(["orders"], ["unknown"], [0]),
+    ):
+        told: list[Any] = []
+        committed: list[Any] = []
+        sender = reader if isinstance(intent, Respond) else peer
+        linked.caller.perform(sender, intent, told.append, committed.append)
+        linked.settle()
+        assert len(told) == 1
+        assert committed == [None], intent
+        assert linked.caller.unanswered == 0
 
 
 def test_a_commit_that_fails_is_told(linked: Linked) -> None:

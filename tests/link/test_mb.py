@@ -65,12 +65,12 @@ def test_clients_of_mb_stay_connected_while_the_broker_starts_again(folder: Path
             orders = await reader.subscribe("orders")
             await sender.publish("orders", b"before")
             first.kill()
-            await until(lambda: not door.caller.is_open)
+            await until(lambda: not door.is_open)
             with pytest.raises(RacewayError, match="nothing was done"):
                 await sender.publish("orders", b"meanwhile")
         async with stack:
             with lane(folder):
-                await until(lambda: door.caller.is_open)
+                await until(lambda: door.is_open)
                 await sender.publish("orders", b"after")
                 assert [await payload_of(orders) for _ in range(2)] == [b"before", b"after"]
 

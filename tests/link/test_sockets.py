@@ -20,14 +20,14 @@ from raceway.model.intents.peers import Heartbeat, Subscribe
 from raceway.model.intents.reading import ReadTopic
 from raceway.net.turn import Turn
 from tests.rigs.doubles import Message, RecordingPeer, batch_of
-from tests.rigs.link_process import DEADLINE_S, SOCKET, lane, until
+from tests.rigs.link_process import DEADLINE_S, lane, socket_of, until
 
 
 @contextlib.asynccontextmanager
 async def linked(folder: Path) -> AsyncIterator[LinkCaller]:
     loop = asyncio.get_running_loop()
     caller = LinkCaller(0, b"edge", Turn(loop.call_soon), loop)
-    task = asyncio.create_task(keep_linked(caller, folder / SOCKET))
+    task = asyncio.create_task(keep_linked(caller, socket_of(folder, 0)))
     try:
         yield caller
     finally:
@@ -64,7 +64,7 @@ def test_a_broker_in_another_process_serves_peers_of_this_one(folder: Path) -> N
             assert sender.answers[0][1] == b"yes"
 
     with lane(folder):
-        assert stat.S_IMODE((folder / SOCKET).stat().st_mode) == 0o600
+        assert stat.S_IMODE((socket_of(folder, 0)).stat().st_mode) == 0o600
         asyncio.run(talk())
 
 

@@ -216,8 +216,8 @@ def new_id() -> bytes:
 class Bench:
     """The real broker over the memory journal, in a loop moved by hand."""
 
-    def __init__(self, journal: dict[str, Any] | None = None, **settings: Any) -> None:
-        self.loop = ManualLoop()
+    def __init__(self, journal: dict[str, Any] | None = None, loop: ManualLoop | None = None, **settings: Any) -> None:
+        self.loop = loop or ManualLoop()
         self.skew_us = 0
         self.journal = FaultyJournal(
             config.JournalSettings(durability="memory", **journal or {}), self.loop.call_soon, self.clock_us

@@ -1,6 +1,6 @@
-"""python -m tests.rigs.link_process FOLDER: a broker of a process of its own, over the journal of a folder.
+"""python -m tests.rigs.link_process FOLDER LANE: a broker of a process of its own, over the journal of a lane.
 
-Its door is served on the socket `lane.sock` of the folder. Prints `ready`; ends with SIGTERM, after a commit.
+Journal and socket are in the folder, under the number of the lane. Prints `ready`; ends with SIGTERM, after a commit.
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ from raceway.link.lane import LinkLane
 from raceway.link.sockets import listen
 from raceway.server.bus import local_bus
 
-SOCKET = "lane.sock"
 DEADLINE_S = 60.0
 
 
+def socket_of(folder: Path, number: int) -> Path:
+    """The socket of a lane."""
+    return folder / f"{number}.sock"
+
+
+def journal_of(folder: Path, number: int) -> Path:
+    """The folder of a lane's journal."""
+    return folder / f"data{number}"
+
+
 @contextlib.contextmanager
-def lane(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def lane(folder: Path, number: int = 0) -> Iterator[subprocess.Popen[str]]:
     """The process, when it serves; it is killed at the end."""
-    command = [sys.executable, "-m", "tests.rigs.link_process", str(folder)]
+    command = [sys.executable, "-m", "tests.rigs.link_process", str(folder), str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -47,15 +56,15 @@ async def until(holds: Callable[[], Any]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def serve(folder: Path) -> None:
+async def serve(folder: Path, number: int) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    settings = config.Config(journal=config.JournalSettings(folder=str(folder / "data")))
+    settings = config.Config(journal=config.JournalSettings(folder=str(journal_of(folder, number))))
     journal = open_journal(settings.journal, loop.call_soon_threadsafe)
     bus = local_bus(settings, journal, loop)
-    served = LinkLane(bus.door, 0, {})
+    served = LinkLane(bus.door, number, {})
     bus.on_pressure(served.pause)
-    server = await listen(served, folder / SOCKET)
+    server = await listen(served, socket_of(folder, number))
     print("ready", flush=True)
     await stop.wait()
     server.close()
@@ -66,4 +75,4 @@ async def serve(folder: Path) -> None:
 if __name__ == "__main__":
     leave_pandas_out()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(Path(sys.argv[1])))
+        runner.run(serve(Path(sys.argv[1]), int(sys.argv[2])))

@@ -9,6 +9,7 @@ from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.link.caller import LinkCaller
 from raceway.link.connection import LinkConnection
+from raceway.link.edge import Edge
 from raceway.link.lane import WINDOW, LinkLane
 from raceway.link.peers import Spells
 from raceway.model.intents.batches import Intent, Publish, Request, Respond
@@ -31,7 +32,40 @@ class PipedTransport(RecordingTransport):
         self.writes.clear()
 
 
-class LinkRig:
+class Asking:
+    """What peers ask of `end`, and are told when all is settled."""
+
+    end: LinkCaller | Edge
+
+    def settle(self) -> None:
+        raise NotImplementedError
+
+    def peer(self, name: str = "") -> RecordingPeer:
+        """A peer of this end."""
+        peer = RecordingPeer(name)
+        self.end.connect(peer)
+        self.settle()
+        return peer
+
+    def perform(self, peer: Peer, intent: Intent) -> Any:
+        """The outcome of an intent."""
+        told: list[Any] = []
+        self.end.perform(peer, intent, told.append)
+        self.settle()
+        (outcome,) = told
+        return outcome
+
+    def publish(self, peer: Peer, *messages: Message) -> Any:
+        return self.perform(peer, Publish(batch_of(b"publish", *messages, wire=peer.wire)))
+
+    def request(self, peer: Peer, *messages: Message) -> Any:
+        return self.perform(peer, Request(batch_of(b"request", *messages, wire=peer.wire)))
+
+    def respond(self, peer: Peer, *messages: Message) -> Any:
+        return self.perform(peer, Respond(batch_of(b"response", *messages, wire=peer.wire)))
+
+
+class LinkRig(Asking):
     """A link to a broker. Nothing is carried before `settle`; `piece` is how many bytes at a time."""
 
     def __init__(
@@ -41,11 +75,12 @@ class LinkRig:
         piece: int = 65536,
         window: int = WINDOW,
         spells: dict[str, Spells] | None = None,
+        caller: LinkCaller | None = None,
     ) -> None:
         self.loop = loop
         self.pressed: list[bool] = []
-        self.lane = LinkLane(Door(broker), 3, spells or {}, window)
-        self.caller = LinkCaller(3, b"edge", Turn(loop.call_soon), loop, self.pressed.append)
+        self.end = self.caller = caller or LinkCaller(3, b"edge", Turn(loop.call_soon), loop, self.pressed.append)
+        self.lane = LinkLane(Door(broker), self.caller.lane, spells or {}, window)
         self.ended = 0
         self._piece = piece
         self.ends: tuple[PipedTransport, PipedTransport] | None = None
@@ -91,14 +126,6 @@ class LinkRig:
             end.own.connection_lost(ConnectionResetError("reset"))
         self.settle()
 
-    def perform(self, peer: Peer, intent: Intent) -> Any:
-        """The outcome of an intent."""
-        told: list[Any] = []
-        self.caller.perform(peer, intent, told.append)
-        self.settle()
-        (outcome,) = told
-        return outcome
-
 
 class Linked(LinkRig):
     """`bench` has the lane's broker."""
@@ -107,22 +134,5 @@ class Linked(LinkRig):
         self, piece: int = 65536, window: int = WINDOW, spells: dict[str, Spells] | None = None, **settings: Any
     ) -> None:
         self.bench = Bench(**settings)
+        self.rows = self.bench.rows
         super().__init__(self.bench.broker, self.bench.loop, piece, window, spells)
-
-    # ---- peers -------------------------------------------------------------------------------------------------------
-
-    def peer(self, name: str = "") -> RecordingPeer:
-        """A peer of the caller."""
-        peer = RecordingPeer(name)
-        self.caller.connect(peer)
-        self.settle()
-        return peer
-
-    def publish(self, peer: Peer, *messages: Message) -> Any:
-        return self.perform(peer, Publish(batch_of(b"publish", *messages, wire=peer.wire)))
-
-    def request(self, peer: Peer, *messages: Message) -> Any:
-        return self.perform(peer, Request(batch_of(b"request", *messages, wire=peer.wire)))
-
-    def respond(self, peer: Peer, *messages: Message) -> Any:
-        return self.perform(peer, Respond(batch_of(b"response", *messages, wire=peer.wire)))

@@ -10,7 +10,7 @@ Memory is bounded by the lane's window: intents beyond it are refused as busy, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from raceway.link.codec.bodies import (
     OutcomeBody,
     PerformBody,
     QueueAnswerBody,
+    RequestBody,
     RequestsBody,
     StreamEndedBody,
     WelcomeBody,
@@ -49,9 +50,12 @@ from raceway.link.codec.bodies import (
 from raceway.link.codec.frames import FrameType
 from raceway.link.codec.intents import StreamOutcome, decode_outcome, encode_intent
 from raceway.link.connection import CALLER_LIMIT, LANE_LIMIT, LinkConnection
+from raceway.link.guarding import guarded
 from raceway.link.known import FarPeer, KnownPeer, asking_of, entry_of, pending_of
 from raceway.link.streams import CallerStream
+from raceway.model.envelope import Batch
 from raceway.model.intents.batches import Intent
+from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
 from raceway.model.intents.queues import Arm, CreateQueue
 from raceway.net.timers import Clock
@@ -92,18 +96,22 @@ class LinkCaller:
     """Peers of this process at the lane `lane`. `incarnation` names the process.
 
     `pressure` is called with True when the peers should not be read because the lane is behind, and with False when
-    they may be again.
+    they may be again. `forwarding` is given requests before a peer gets them to answer, `copying` other messages before
+    peers get them, each with the id under which they do.
     """
 
     def __init__(
         self, lane: int, incarnation: bytes, turn: Turn, loop: Clock,
         pressure: Callable[[bool], None] = lambda paused: None,
+        forwarding: Callable[[list[RequestBody]], None] = lambda requests: None,
+        copying: Callable[[Sequence[bytes | None], Batch], None] = lambda ids, batch: None,
     ) -> None:  # fmt: skip
         self.lane = lane
         self.is_open = False
         # Connections that led to the lane.
         self.links = 0
-        self._incarnation, self._turn, self._loop, self._pressure = incarnation, turn, loop, pressure
+        self._incarnation, self._turn, self._loop = incarnation, turn, loop
+        self._pressure, self._forwarding, self._copying = pressure, forwarding, copying
         self._connection: LinkConnection | None = None
         self._peers: dict[Peer, KnownPeer] = {}
         self._by_number: dict[int, KnownPeer] = {}
@@ -163,18 +171,18 @@ class LinkCaller:
             self._release(self.unanswered)
             for call in calls.values():
                 # `done` was called already if only the commit is waited for.
-                _guarded(call.done or call.committed, self._unknown())
+                guarded(call.done or call.committed, self._unknown())
             for barrier in barriers.values():
-                _guarded(barrier, self._unknown())
+                guarded(barrier, self._unknown())
             for known in list(self._peers.values()):
                 for request in known.given_up():
-                    _guarded(known.peer.fail, request, self._unknown())
+                    guarded(known.peer.fail, request, self._unknown())
                 streams, known.streams = known.streams, {}
                 for stream in streams.values():
-                    _guarded(stream.end, self._cut_off())
+                    guarded(stream.end, self._cut_off())
                 if known.has_temporary:
                     known.has_temporary = False
-                    _guarded(known.peer.hang_up, f"its temporary queues were lost with lane {self.lane}")
+                    guarded(known.peer.hang_up, f"its temporary queues were lost with lane {self.lane}")
         ended()
 
     def _unknown(self) -> UnavailableError:
@@ -239,6 +247,12 @@ class LinkCaller:
         )
         connection.send(FrameType.PERFORM, told)
 
+    def note_done(self, peer: Peer, intent: Intent) -> None:
+        """Have the lane know of what a peer has changed in other lanes when it can be reached again."""
+        known = self._peers.get(peer)
+        if known is not None:
+            known.note_done(intent, Done())
+
     def after_commit(self, done: CommitCallback) -> None:
         """Call back when everything performed so far is committed, or with the error if that failed."""
         if self._connection is None:
@@ -280,17 +294,17 @@ class LinkCaller:
         if isinstance(call.kept, Arm):
             call.known.note_armed(call.kept, refused=told.error is not None)
         done, call.done = call.done, None
-        _guarded(done, outcome)
+        guarded(done, outcome)
 
     def _committed(self, told: CommittedBody) -> None:
         barrier = self._barriers.pop(told.number, None)
         if barrier is not None:
-            _guarded(barrier, told.error)
+            guarded(barrier, told.error)
             return
         call = self._calls.pop(told.number, None)
         if call is not None:
             self._release(call.size)
-            _guarded(call.committed, told.error)
+            guarded(call.committed, told.error)
 
     def _release(self, size: int) -> None:
         self.unanswered -= size
@@ -302,6 +316,7 @@ class LinkCaller:
 
     def _copies(self, copies: CopiesBody) -> None:
         told = decode_run(copies.run)
+        self._copying(told.ids, told.batch)
         topic = Topic(told.topic)
         topic.public, topic.spoken = told.public, told.spoken
         run = Run(RowSpan(topic, told.sent, 0, told.batch.count), told.batch, told.ids)
@@ -310,7 +325,7 @@ class LinkCaller:
             encoder = known.peer.encoder
             if encoder not in encoded:
                 encoded[encoder] = encoder(run)
-            _guarded(known.peer.deliver, run, encoded[encoder])
+            guarded(known.peer.deliver, run, encoded[encoder])
             known.waiting += len(copies.run)
             self._return_credit(known)
 
@@ -342,22 +357,23 @@ class LinkCaller:
     # ---- requests and answers ----------------------------------------------------------------------------------------
 
     def _forwards(self, told: RequestsBody) -> None:
+        self._forwarding(told.requests)
         for known in self._found([told.peer]):
             requests = [pending_of(each, FarPeer(each.requester_id, each.sid), known.peer) for each in told.requests]
-            _guarded(known.peer.forward_all, requests, told.batch, list(range(told.batch.count)))
+            guarded(known.peer.forward_all, requests, told.batch, list(range(told.batch.count)))
 
     def _answers(self, told: RequestsBody) -> None:
         for known in self._found([told.peer]):
             for each in told.requests:
                 known.note_answered(each.message_id)
             requests = [pending_of(each, known.peer, FarPeer(each.responder_id, "")) for each in told.requests]
-            _guarded(known.peer.answer_all, requests, told.batch, list(range(told.batch.count)))
+            guarded(known.peer.answer_all, requests, told.batch, list(range(told.batch.count)))
 
     def _failure(self, told: FailureBody) -> None:
         for known in self._found([told.peer]):
             known.note_answered(told.request.message_id)
             request = pending_of(told.request, known.peer, FarPeer(told.request.responder_id, ""))
-            _guarded(known.peer.fail, request, told.error)
+            guarded(known.peer.fail, request, told.error)
 
     def _tell(self, connection: LinkConnection, known: KnownPeer, kind: FrameType, body: Any) -> bool:
         """Send a frame about a peer on the connection that it belongs to, if both are there still."""
@@ -370,11 +386,11 @@ class LinkCaller:
 
     def _handed_over(self, told: HandedOverBody) -> None:
         for stream in self._streams_of(told.peer, told.stream):
-            _guarded(stream.take, told.handover)
+            guarded(stream.take, told.handover)
 
     def _stream_ended(self, told: StreamEndedBody) -> None:
         for stream in self._streams_of(told.peer, told.stream):
-            _guarded(stream.end, told.error)
+            guarded(stream.end, told.error)
 
     def _streams_of(self, peer: int, stream: int) -> Iterator[CallerStream]:
         return (found for known in self._found([peer]) if (found := known.streams.get(stream)) is not None)
@@ -384,24 +400,26 @@ class LinkCaller:
     def _entries(self, told: EntriesBody) -> None:
         for known, peer in self._consumers(told.peer):
             known.note_delivered(told.queue, told.batch.count)
+            self._copying(told.batch.column("message_id"), told.batch)
             if told.offsets is None:
                 for row in range(told.batch.count):
-                    _guarded(peer.hand_copy, told.queue, told.ticket, Copy(told.batch, row))
+                    guarded(peer.hand_copy, told.queue, told.ticket, Copy(told.batch, row))
                     known.waiting += len(told.batch.item("payload", row)) + 1
                 self._return_credit(known)
                 continue
+            self._forwarding([each for each in told.requests or () if each is not None])
             for row, offset in enumerate(told.offsets):
                 facts = None if told.requests is None else told.requests[row]
-                _guarded(peer.hand_out, told.queue, told.ticket, entry_of(told.batch, row, offset, facts))
+                guarded(peer.hand_out, told.queue, told.ticket, entry_of(told.batch, row, offset, facts))
 
     def _queue_answer(self, told: QueueAnswerBody) -> None:
         for _, peer in self._consumers(told.peer):
-            _guarded(peer.hand_answer, told.ticket, RowAnswer(told.message_id, told.batch))
+            guarded(peer.hand_answer, told.ticket, RowAnswer(told.message_id, told.batch))
 
     def _dismissed(self, told: DismissedBody) -> None:
         for known, peer in self._consumers(told.peer):
             known.note_dismissed(told.queue)
-            _guarded(peer.dismiss, told.queue, told.ticket, told.error)
+            guarded(peer.dismiss, told.queue, told.ticket, told.error)
 
     def _consumers(self, peer: int) -> Iterator[tuple[KnownPeer, QueueConsumer]]:
         for known in self._found([peer]):
@@ -412,22 +430,12 @@ class LinkCaller:
 
     def _hang_up(self, told: HangUpBody) -> None:
         for known in self._found([told.peer]):
-            _guarded(known.peer.hang_up, told.reason)
+            guarded(known.peer.hang_up, told.reason)
 
     def _logged(self, told: LogBody) -> None:
         for known in self._found([told.peer]):
-            _guarded(known.peer.log_record, told.level, told.message, told.time_us, told.extra)
+            guarded(known.peer.log_record, told.level, told.message, told.time_us, told.extra)
 
     def _announce(self, told: AnnounceBody) -> None:
         for known in self._found([told.peer]):
-            _guarded(known.peer.announce, told.topic, told.payload)
-
-
-def _guarded(call: Callable[..., None] | None, *told: Any) -> None:
-    """Call a peer or a callback: what fails in one of them must not end the link, which is that of all."""
-    if call is None:
-        return
-    try:
-        call(*told)
-    except Exception:
-        log.exception("callback of the link failed")
+            guarded(known.peer.announce, told.topic, told.payload)

@@ -34,6 +34,7 @@ from raceway.link.codec.parts import sendable
 from raceway.link.connection import LANE_LIMIT, LinkConnection
 from raceway.link.peers import LinkedPeer, Spells, linked_peer
 from raceway.link.streams import LaneStream
+from raceway.model.intents.batches import Acknowledge, Return, Sent, Taken
 from raceway.model.intents.peers import Subscribe
 from raceway.model.intents.queues import Arm, ResumeDeliveries
 from raceway.model.intents.subscriptions import OpenedStream, OpenStream
@@ -225,11 +226,24 @@ class LaneCaller:
             return
         peer.principal = Principal(*told.principal)
         peer.heard_us = self._door.runtime.clock_us()
-        committed = partial(self._committed, told.number) if told.commits else None
         if isinstance(intent, OpenStream):
             self._door.perform(peer, intent, partial(self._opened, peer, told.number))
+        elif told.commits:
+            done = partial(self._taken, told.number, _count(intent))
+            self._door.perform(peer, intent, done, partial(self._committed, told.number))
         else:
-            self._door.perform(peer, intent, partial(self._done, told.number), committed)
+            self._door.perform(peer, intent, partial(self._done, told.number))
+
+    def _taken(self, number: int, count: int, outcome: Any) -> None:
+        """Tell the outcome of a batch whose commit the caller waits for.
+
+        Refused rows may be stored, or not: if all are refused, there may be no commit to tell, and the caller would
+        count the intent as unanswered for ever. So it is told when everything before is committed.
+        """
+        self._done(number, outcome)
+        refused = outcome.refused if isinstance(outcome, Taken | Sent) else ()
+        if sum(stop - start for start, stop, _ in refused) == count:
+            self._door.runtime.after_commit(partial(self._committed, number))
 
     def _done(self, number: int, outcome: Any) -> None:
         error: RacewayError | None = None
@@ -252,3 +266,8 @@ class LaneCaller:
 
     def _committed(self, number: int, error: RacewayError | None) -> None:
         self.connection.send(FrameType.COMMITTED, CommittedBody(number, sendable(error)))
+
+
+def _count(intent: Any) -> int:
+    """Return how many messages an intent has, or names."""
+    return len(intent.topics) if isinstance(intent, Acknowledge | Return) else intent.batch.count
