@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
+import socket
 import traceback
 from pathlib import Path
+from socketserver import BaseRequestHandler
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.accumulators import AccumulatorTCPServer
 
 from raceway.errors import PipelineError
 from raceway.pipeline import failures
@@ -52,6 +57,8 @@ def test_the_line_that_tells_why(text: str, reason: str) -> None:
     [
         (ConnectionRefusedError(111, "Connection refused"), "Java process has ended"),
         (EOFError(), "Java process has ended"),
+        (Py4JError("An error occurred while calling o62.set"), "Java process has ended"),
+        (Py4JError("An error occurred while calling o62.set. Trace:\nx"), "Spark failed: An error occurred while call"),
         (RuntimeError("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"), "hadoop-aws:3"),
         (OSError(errno.ENOSPC, "No space left on device", "/data/x"), "No space left on device: /data/x"),
         (RuntimeError("something"), "Spark failed: something; see"),
@@ -68,3 +75,23 @@ def test_what_is_no_failure_of_spark_passes(tmp_path: Path) -> None:
         raise KeyError
     with pytest.raises(PipelineError, match="Is a directory"), failures.explained_failures(Folders(tmp_path)):
         tmp_path.read_bytes()
+
+
+@pytest.mark.parametrize(("failure", "is_told"), [(EOFError, False), (ConnectionResetError, False), (ValueError, True)])
+def test_of_accumulators_only_the_end_of_java_is_not_told(
+    capsys: pytest.CaptureFixture[str], failure: type[Exception], is_told: bool
+) -> None:
+    failures.keep_quiet()
+    with AccumulatorTCPServer(("127.0.0.1", 0), BaseRequestHandler, "token") as server, socket.socket() as client:
+        try:
+            raise failure
+        except failure:
+            server.handle_error(client, ("127.0.0.1", 1))
+    assert ("Traceback" in capsys.readouterr().err) == is_told
+
+
+def test_of_py4j_only_the_end_of_java_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    failures.keep_quiet()
+    for module, said in (("java_gateway", "Exception while sending command."), ("java_gateway", "x"), ("other", "y")):
+        logging.getLogger().handle(logging.LogRecord("root", logging.ERROR, f"{module}.py", 1, said, None, None))
+    assert [record.message for record in caplog.records] == ["x", "y"]

@@ -6,11 +6,14 @@ When the Java process is gone, nothing of Spark works any more, and not even its
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from socketserver import BaseServer
+from typing import TYPE_CHECKING, Any
 
 from raceway.errors import PipelineError, RacewayError
 from raceway.pipeline.folders import Folders
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_ENDED = "Spark's Java process has ended; if the system was short of memory, pipeline.memory may be too high"
-# What py4j and sockets say then.
-_ENDED = ("Answer from Java side is empty", "Error while receiving", "Error while sending", "Connection refused")
+# What py4j and sockets say then; what Java itself says of a call has a colon or a trace behind it.
+_ENDED = re.compile(
+    r"Answer from Java side is empty|Error while receiving|Error while sending|Connection refused"
+    r"|\AAn error occurred while calling \S+\Z"
+)
 _MISSING_S3 = "S3AFileSystem not found"
 _ADVICE_S3 = "Spark needs the jars of its object store: --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{}"
 
@@ -47,7 +53,7 @@ def explained(error: Exception, folders: Folders) -> RacewayError:
     if (said := said_by_us(text)) is not None:
         return PipelineError(said)
     log = folders.log / "spark.log"
-    if isinstance(error, (ConnectionError, EOFError)) or any(words in text for words in _ENDED):
+    if isinstance(error, (ConnectionError, EOFError)) or _ENDED.search(text):
         return PipelineError(f"{_JAVA_ENDED}; see {log}")
     if _MISSING_S3 in text:
         return PipelineError(_ADVICE_S3.format(hadoop_version()))
@@ -78,6 +84,25 @@ def hadoop_version() -> str:
 
     names = [jar.name for folder in pyspark.__path__ for jar in Path(folder).glob("jars/hadoop-client-api-*.jar")]
     return names[0].removeprefix("hadoop-client-api-").removesuffix(".jar") if names else "VERSION"
+
+
+def keep_quiet() -> None:
+    """Keep from standard error what py4j and pyspark print by themselves when the Java process has ended; their calls
+    fail, and that is told in one line."""
+    from pyspark.accumulators import AccumulatorTCPServer
+
+    AccumulatorTCPServer.handle_error = _tell_unless_ended  # type: ignore[assignment, method-assign]
+    # py4j logs that with the root logger.
+    logging.getLogger().addFilter(_is_no_end)
+
+
+def _tell_unless_ended(server: BaseServer, request: Any, client_address: Any) -> None:
+    if not isinstance(sys.exception(), (EOFError, ConnectionError)):
+        BaseServer.handle_error(server, request, client_address)
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway" or record.msg != "Exception while sending command."
 
 
 def stop(spark: SparkSession) -> None:

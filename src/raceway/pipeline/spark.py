@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from raceway.config import MIB
 from raceway.errors import ConfigError, PipelineError
+from raceway.pipeline.failures import keep_quiet
 from raceway.pipeline.folders import Folders
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def session(
     for folder in (folders.log, folders.spark, folders.staging):
         folder.mkdir(parents=True, exist_ok=True)
     _set_environment(folders, master)
+    keep_quiet()
     settings = _settings(folders, master, memory, quick) | dict(extra or {})
     builder = SparkSession.builder.master(with_retries(master)).appName("raceway")
     for key, value in settings.items():
