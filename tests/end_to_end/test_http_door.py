@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -89,6 +90,19 @@ def test_curl_sends_cloudevents_in_both_modes(server: Server, topic: str) -> Non
     assert events[1]["subject"] == "café"
     rows = get(server, f"/topics/{topic}").json()["messages"]
     assert [row["producer"] for row in rows] == ["/shop", "/shop"]
+
+
+def test_a_topic_may_be_named_as_danube_names_it(server: Server, topic: str) -> None:
+    """Those of the namespace that all wires share; of others Danube alone."""
+    named = quote(f"/default/{topic}", safe="")
+    event = [(BATCH, batch_of({"id": "e1"})), ("text/plain", b"x")]
+    told = [post(server, f"/topics/{named}", body, content_type=kind).json() for kind, body in event]
+    assert (told[0]["messages"][0]["topic"], told[1]["topic"]) == (topic, topic)
+    assert [row["offset"] for row in get(server, f"/topics/{topic}").json()["messages"]] == [0, 1]
+    assert get(server, f"/api/topics/{named}").json()["topic"] == topic
+    refused = post(server, f"/topics/{quote(f'/shop/{topic}', safe='')}")
+    assert (refused.status, refused.json()["error"]["code"]) == (400, "name_invalid")
+    assert "the namespace 'shop'" in refused.json()["error"]["message"]
 
 
 def batch_of(*events: dict[str, Any]) -> bytes:

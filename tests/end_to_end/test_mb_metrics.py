@@ -150,6 +150,7 @@ def test_publishes_are_counted_routed_or_dropped(join: Join) -> None:
     assert changes["router.publish.count"] == 5
     assert changes["router.publish.count.dropped"] == 2
     assert changes["router.message.count"] >= 5
+    assert "router.message.count.error" not in changes, "they are stored: nothing is wrong with them"
     assert "router.request.count.timeout" not in changes
 
 

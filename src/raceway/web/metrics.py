@@ -27,7 +27,10 @@ COUNTERS = {
     "late_answers": ("bus.answer.late", "Answers received after the deadline."),
     "duplicate_answers": ("bus.answer.duplicate", "Answers to requests that were answered before."),
     "unknown_answers": ("bus.answer.unknown", "Answers to unknown requests."),
-    "message_errors": ("router.message.error", "Messages answered with an error."),
+    "message_errors": (
+        "router.message.error",
+        "Messages answered with an error, but for publishes without subscribers.",
+    ),
     "slow_peers_closed": ("bus.slow_closed", "Peers closed because they did not read."),
     "stalled_peers_closed": ("bus.stalled_closed", "Peers closed because a message was not completed in time."),
     "unfinished_peers_closed": (

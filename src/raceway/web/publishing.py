@@ -22,12 +22,13 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
-from raceway.errors import BusyError, NoRouteError, RacewayError, RemoteError, TooLargeError
+from raceway.errors import BusyError, NameInvalidError, NoRouteError, RacewayError, RemoteError, TooLargeError
 from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 from raceway.model.failure import maybe_failure
 from raceway.model.intents.batches import BatchOutcome, Publish, Taken
 from raceway.model.intents.batches import Request as Ask
+from raceway.model.topics import namespace_of, parse_namespaced_topic
 from raceway.net.codec import cloudevents, message_documents
 from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.net.ids import random_id
@@ -123,7 +124,7 @@ class PublishRoutes(SiteRoutes):
             if message_documents.is_documents(request.headers.get("content-type", "")):
                 return await self._publish_all(request, name, message_documents.read_documents(body))
             message = _message(request, body)
-            batch = message.batch(name, PUBLISH)
+            batch = message.batch(_plain_name(name), PUBLISH)
             routed = await publish(self._door, HttpPeer(self._door, request, message.producer), Publish(batch))
         if batch.offset is None:
             return Answered(Stored(topic=batch.item("topic", 0).decode(), repeated=True))
@@ -133,7 +134,8 @@ class PublishRoutes(SiteRoutes):
         """Publish a batch completely or not at all."""
         if not messages:
             return Answered(Stored(messages=[]))
-        batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
+        topic = _plain_name(name)
+        batch = Batch.joined([message.batch(topic, PUBLISH) for message in messages])
         peer = HttpPeer(self._door, request, messages[0].producer)
         named = [message.producer and message.producer.encode("utf-8", "replace") for message in messages]
         batch.producer = [name or peer.producer for name in named]
@@ -149,7 +151,7 @@ class PublishRoutes(SiteRoutes):
                 message.message_id = random_id().decode()
             if message.timeout_ms is not None:
                 message.timeout_ms = min(message.timeout_ms, self._door.runtime.settings.request_timeout_max_ms)
-            batch = message.batch(name, REQUEST)
+            batch = message.batch(_plain_name(name), REQUEST)
             peer = HttpPeer(self._door, request, message.producer)
             self._door.perform(peer, Ask(batch), partial(_asked, peer))
             try:
@@ -186,6 +188,19 @@ def _asked(peer: HttpPeer, outcome: BatchOutcome | RacewayError) -> None:
         peer.fail(None, outcome)
     elif isinstance(outcome, Taken) and outcome.refused:
         peer.fail(None, outcome.refused[0][2])
+
+
+def _plain_name(name: str) -> str:
+    """Return the name that all wires share: Danube's `/default/x` is `x`. Raises NameInvalidError."""
+    if "/" not in name:
+        return name
+    plain = parse_namespaced_topic("/" + name.removeprefix("/"))
+    if plain.startswith("/"):
+        reason = (
+            f"only Danube, or an alias (broker.subscriptions.aliases), reaches the namespace {namespace_of(plain)!r}"
+        )
+        raise NameInvalidError(name, reason)
+    return plain
 
 
 def _message(request: Request, body: bytes) -> HttpMessage:

@@ -94,7 +94,7 @@ class TopicRoutes(SiteRoutes):
     async def topic(self, name: str) -> TopicDetail:
         """A topic with its subscriptions, queue and consumers."""
         view, live = self._view, self._site.live
-        topic = view.topics.maybe(name)
+        topic = view.topics.maybe(view.topics.canonical(name))
         if topic is None:
             raise UnknownTopicError(name)
         name, schema = topic.name, view.schemas.topic_schema(topic.name)

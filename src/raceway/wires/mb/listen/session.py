@@ -222,7 +222,6 @@ class MbSession(Connection):
     def _tell_unrouted(self, refused: MbRefused) -> None:
         """Send the error reply to a publish without an id; drop and count it if the peer does not read such replies."""
         if self.transport.get_write_buffer_size() + self._unasked > self._least_mark // 2:
-            self.count_error()
             self.runtime.counts["bus.answers_dropped"] += 1
             return
         self._unasked += UNASKED_BYTES
@@ -233,9 +232,10 @@ class MbSession(Connection):
         super().flush()
 
     def _refuse(self, refused: MbRefused) -> None:
-        self.count_error()
-        # A publish without subscribers is no fault, so it is not logged.
+        # A publish without subscribers is no fault: it is stored, counted among those without route, and not logged.
         quiet = refused.code == "NO_ROUTE_FOUND" and refused.head is not None and refused.head.action == b"publish"
+        if not quiet:
+            self.count_error()
         self.peer.reply(refused, None if quiet else "error")
 
     def acknowledge(self, sent: SentHeaders, ids: list[bytes]) -> None:
