@@ -37,7 +37,8 @@ from tests.sim.clients.websocket import WebSocketClient
 from tests.sim.clients.zbus import ZbusClient
 from tests.sim.disk import SIZE
 from tests.sim.machine import EPOCH_S, installed
-from tests.sim.model import Broken, Message, Model, Row
+from tests.sim.messages import Broken, Message, Row
+from tests.sim.model import Model
 from tests.sim.world import World
 
 MAKES: dict[str, Make] = {
@@ -164,6 +165,8 @@ class History:
         # Calls, messages and answers that clients have sent.
         self.calls = 0
         self.is_told_late = False
+        # How the bus ended last: stop, kill or power.
+        self._last_end = ""
         # Batches of the journal that were read before, with their rows.
         self._rows: dict[int, tuple[pa.RecordBatch, list[Row]]] = {}
         self.may_repeat = all(step.kind != "clock" for step in plan.steps)
@@ -291,10 +294,9 @@ class History:
     def _damage(self, dice: random.Random, how: str) -> None:
         """End the bus, orderly or not, damage a file of rows, start it again."""
         disk = self.world.disk
-        end = dice.choice(("stop", "kill", "power"))
-        {"stop": self._stop, "kill": self._kill, "power": self._power}[end](0, dice)
+        {"stop": self._stop, "kill": self._kill, "power": self._power}[dice.choice(("stop", "kill", "power"))](0, dice)
         names = sorted(name for name in disk.names if name.endswith((".blocks", ".parquet")))
-        if how == "cut" and end == "power":
+        if how == "cut" and self._last_end == "power":  # it may fail during an orderly stop, too
             # Whether the end of the newest one was ever durable nobody knows then.
             names = [name for name in names if name != max((each for each in names if ".blocks" in each), default="")]
         if self.world.bus is None and names:
@@ -326,6 +328,7 @@ class History:
 
     def _note_end(self, kind: str) -> None:
         self.world.say({"power": "(the power failed)", "kill": "(killed)", "stop": "(stopped)"}[kind])
+        self._last_end = kind
         self.model.note_end(kind)
 
     def check_journal(self) -> None:
@@ -339,6 +342,8 @@ class History:
             row for batch in journal.read(first, journal.committed + 1, Row._fields) for row in self._rows_of(batch)
         ]
         # A lost file is told at the start; other damage, where it cannot be mended, when its rows are read.
+        if self.world.disk.has_failed:
+            self.model.excuse_answers()
         self.model.check_journal(rows, first, _told(journal) if self.is_told_late else at_start)
 
     def _rows_of(self, batch: pa.RecordBatch) -> list[Row]:
