@@ -282,6 +282,19 @@ def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
         durable.take(message.token, message.payload, 0, Stream(told.now + 1))
 
 
+def test_what_was_lost_with_the_power_may_be_stored_behind_others_by_a_repeat() -> None:
+    told = Told()
+    reader = told.model.add_live("reader", lambda topic: True)
+    lost, kept = told.publish(acknowledged=False, stored=False), told.publish()
+    for message in (lost, kept):
+        reader.take(message.token, "t", message.payload)
+    told.model.note_end("power")
+    told.publish()
+    lost.is_repeated = True
+    told.rows.append(Row(2, "t", 2, "publish", lost.payload, int(told.now)))
+    told.check()
+
+
 def test_a_dead_letter_settles_a_message() -> None:
     told = Told()
     told.model.letters["dead"] = "t"
