@@ -44,6 +44,8 @@ class Model:
         self.is_damaged = False
         # Whether power was lost: what the disk failed to take may then be there after all.
         self.power_lost = False
+        # Since when the file is gone that the bus writes to.
+        self._gone_since = float("inf")
         # Topics that are bound to a schema; topics of dead letters to those that they are of.
         self.bound: set[str] = set()
         self.letters: dict[str, str] = {}
@@ -76,6 +78,8 @@ class Model:
         """The answer to a message."""
         if message.is_forbidden and state in ("acknowledged", "stored"):
             raise Broken(f"{message.token} was accepted from one who may not publish")
+        if state == "acknowledged" and message.at > self._gone_since:
+            raise Broken(f"{message.token} was acknowledged, and the file of its row was deleted before it was sent")
         if message.is_malformed and state in ("acknowledged", "stored") and not self.is_damaged:
             raise Broken(f"{message.token} was accepted against the schema of {message.topic}")
         if message.state in ("acknowledged", "refused"):
@@ -151,7 +155,8 @@ class Model:
         """The asker was answered, by a service or by the bus."""
         asked = self.asked[token]
         asked.answers.append(text)
-        asked.is_kept = text.startswith("answer:")
+        # What a bus has sent that is gone meanwhile, may not have reached its disk.
+        asked.is_kept = text.startswith("answer:") and not asked.is_lost
         if len(asked.answers) > 1:
             raise Broken(f"request {token} was answered twice: {asked.answers}")
         if text.startswith("answer:") and text != f"answer:{token}":
@@ -160,6 +165,7 @@ class Model:
     def note_end(self, kind: str) -> None:
         """The bus ended. Live subscriptions and open requests ended with it."""
         self.power_lost = self.power_lost or kind == "power"
+        self._gone_since = float("inf")
         self._was_killed = self._was_killed or kind != "stop"
         for reader in self.live:
             reader.is_open = reader.is_open and reader.is_kept
@@ -171,6 +177,10 @@ class Model:
             asked.is_lost = True
             # A request that lay in a queue may be handed out again, as everything in it.
             asked.served = 0 if kind != "stop" else asked.served
+
+    def note_gone(self) -> None:
+        """The file was deleted that the bus writes to: it may acknowledge nothing more until it is started again."""
+        self._gone_since = self.now()
 
     def excuse_answers(self) -> None:
         """No answer waits for the disk: rows of those that came so far may be lost."""

@@ -164,6 +164,11 @@ def another_order_on_a_stream(told: Told) -> None:
     durable.take(first.token, first.payload, 0, stream)
 
 
+def acknowledged_into_a_deleted_file(told: Told) -> None:
+    told.model.note_gone()
+    told.publish()
+
+
 def a_key_before_what_came_first(told: Told) -> None:
     told.given(told.model.add_durable("s on t", "t", is_keyed=True), (1, 0))
 
@@ -202,6 +207,7 @@ BREAKS = (
     refused_and_stored, missed_by_a_subscriber, never_delivered, never_handed_out, never_answered,
     accepted_before_an_earlier_one, accepted_against_its_schema, stored_against_its_schema, a_dead_letter_twice,
     a_dead_letter_of_nothing, neither_acknowledged_nor_given_again, another_order_on_a_stream,
+    acknowledged_into_a_deleted_file,
     a_key_before_what_came_first, two_of_a_key_at_a_time, stored_and_sent_by_nobody, an_answer_that_is_not_stored,
     two_answers_to_a_request, an_answer_to_what_is_no_request, an_answer_to_another_request,
 )  # fmt: skip
@@ -238,7 +244,10 @@ def test_kept_promises_are_not_found_fault_with() -> None:
         told.answer(request, error="late")
     told.check()
     told.ask()
+    late = told.model.send("r", 1, is_request=True)
+    told.model.ask(late, "asker", told.now + 1)
     told.model.note_end("power")
+    told.model.answer(late.token, f"answer:{late.token}")  # it was under way
     told.check()
 
 
