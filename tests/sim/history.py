@@ -37,7 +37,8 @@ from tests.sim.clients.websocket import WebSocketClient
 from tests.sim.clients.zbus import ZbusClient
 from tests.sim.disk import SIZE
 from tests.sim.machine import EPOCH_S, installed
-from tests.sim.model import Broken, Message, Model, Row
+from tests.sim.messages import Broken, Message, Row
+from tests.sim.model import Model
 from tests.sim.world import World
 
 MAKES: dict[str, Make] = {
@@ -94,7 +95,7 @@ class Switches:
             "act": 100.0, "close": 1.0, "reset": 1.0, "vanish": 0.3, "slow": 1.0, "read": 2.0, "half": 0.3,
             "flood": 0.3, "power": 0.15, "power-later": 0.25, "kill": 0.1, "stop": 0.1, "eio": 0.08, "full": 0.1,
             "room": 0.3, "late-disk": 0.5, "sleep": 0.8, "freeze": 0.2, "clock": 0.3, "flip": 0.03, "delete": 0.03,
-            "cut": 0.03, "grant": 1.0,
+            "cut": 0.03, "grant": 1.0, "unlink": 0.03,
         }
     )  # fmt: skip
     settings: dict[str, Any] = field(default_factory=dict)
@@ -164,6 +165,8 @@ class History:
         # Calls, messages and answers that clients have sent.
         self.calls = 0
         self.is_told_late = False
+        # How the bus ended last: stop, kill or power.
+        self._last_end = ""
         # Batches of the journal that were read before, with their rows.
         self._rows: dict[int, tuple[pa.RecordBatch, list[Row]]] = {}
         self.may_repeat = all(step.kind != "clock" for step in plan.steps)
@@ -288,19 +291,35 @@ class History:
     def _cut(self, slot: int, dice: random.Random) -> None:
         self._damage(dice, "cut")
 
+    def _unlink(self, slot: int, dice: random.Random) -> None:
+        """Delete a file of rows while the bus uses it."""
+        if names := self._files_of_rows():
+            name = dice.choice(names)
+            self._note_damage()
+            self.is_told_late = True
+            self.world.disk.remove(name)
+            self.world.say(f"{name} is deleted while the bus runs")
+            if name == max((each for each in names if each.endswith(".blocks")), default=""):
+                self.model.note_gone()
+
+    def _files_of_rows(self) -> list[str]:
+        return sorted(name for name in self.world.disk.names if name.endswith((".blocks", ".parquet")))
+
+    def _note_damage(self) -> None:
+        self.model.is_damaged = True
+        self.repeatable.clear()  # ids go with the rows that have them
+
     def _damage(self, dice: random.Random, how: str) -> None:
         """End the bus, orderly or not, damage a file of rows, start it again."""
         disk = self.world.disk
-        end = dice.choice(("stop", "kill", "power"))
-        {"stop": self._stop, "kill": self._kill, "power": self._power}[end](0, dice)
-        names = sorted(name for name in disk.names if name.endswith((".blocks", ".parquet")))
-        if how == "cut" and end == "power":
+        {"stop": self._stop, "kill": self._kill, "power": self._power}[dice.choice(("stop", "kill", "power"))](0, dice)
+        names = self._files_of_rows()
+        if how == "cut" and self._last_end == "power":  # it may fail during an orderly stop, too
             # Whether the end of the newest one was ever durable nobody knows then.
             names = [name for name in names if name != max((each for each in names if ".blocks" in each), default="")]
         if self.world.bus is None and names:
             name = dice.choice(names)
-            self.model.is_damaged = True
-            self.repeatable.clear()  # ids go with the rows that have them
+            self._note_damage()
             if how == "delete":
                 disk.remove(name)
                 self.world.say(f"{name} is deleted")
@@ -326,6 +345,7 @@ class History:
 
     def _note_end(self, kind: str) -> None:
         self.world.say({"power": "(the power failed)", "kill": "(killed)", "stop": "(stopped)"}[kind])
+        self._last_end = kind
         self.model.note_end(kind)
 
     def check_journal(self) -> None:
@@ -339,6 +359,8 @@ class History:
             row for batch in journal.read(first, journal.committed + 1, Row._fields) for row in self._rows_of(batch)
         ]
         # A lost file is told at the start; other damage, where it cannot be mended, when its rows are read.
+        if self.world.disk.has_failed:
+            self.model.excuse_answers()
         self.model.check_journal(rows, first, _told(journal) if self.is_told_late else at_start)
 
     def _rows_of(self, batch: pa.RecordBatch) -> list[Row]:

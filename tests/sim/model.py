@@ -2,152 +2,18 @@
 
 Clients tell it what they asked, what they were answered and what they got. It knows nothing of the bus but that page. A
 promise that was not kept raises `Broken`, at once where one message shows it, otherwise when the world is at rest
-(`check_journal`, `check_at_rest`) or at the end.
-
-A message is known by its token, which stands in its payload and is never used again.
+(`check_journal`, `check_live`, `check_asked`) or when everything was consumed (`check_drained`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
-TOKEN = re.compile(rb'"m":"([^"]+)"')
+from tests.sim.messages import TOKEN, Broken, Message, Row, State, token_of
+from tests.sim.receivers import Asked, Durable, LiveReader, Queue
 
-State = Literal["open", "stored", "acknowledged", "refused", "failed"]
-
-
-class Broken(Exception):  # noqa: N818 - a finding, not an error of the simulation
-    """A promise that was not kept."""
-
-
-class Row(NamedTuple):
-    """A row of the journal, as far as promises go."""
-
-    sequence: int
-    topic: str
-    offset: int | None
-    kind: str
-    payload: bytes
-    time_us: int
-
-
-@dataclass
-class Message:
-    """A publish or a request that a client sent.
-
-    open: no answer. stored: told that it is accepted, without a promise. acknowledged: promised to be on disk. refused:
-    told that it was not accepted. failed: told that the disk did not take it.
-    """
-
-    token: str
-    topic: str
-    payload: bytes
-    connection: int
-    at: float
-    state: State = "open"
-    offset: int | None = None
-    is_request: bool = False
-    is_repeated: bool = False  # sent again, under an id for deduplication
-    is_forbidden: bool = False  # its sender may not publish
-    is_converted: bool = False  # a document of Seneca's, which other wires get as another text
-    is_malformed: bool = False  # not what the schema of its topic wants
-    behind: int = -1  # the last position that was seen before it was sent
-
-
-class LiveReader:
-    """A receiver of what is published while it is there: each once, in order, without a gap."""
-
-    def __init__(
-        self, model: Model, name: str, wants: Callable[[str], bool], since: float, *, is_kept: bool = False
-    ) -> None:
-        self.name, self.wants, self.since, self.is_kept = name, wants, since, is_kept
-        self._model = model
-        self.got: dict[str, dict[str, None]] = {}
-        self.is_open = True
-
-    def take(self, token: str, topic: str, payload: bytes, offset: int | None = None) -> None:
-        self._model.check_copy(token, topic, payload, self.name)
-        if not self.wants(topic):
-            raise Broken(f"{self.name} got {token} of {topic}, which it has not subscribed to")
-        got = self.got.setdefault(topic, {})
-        if token in got:
-            raise Broken(f"{self.name} got {token} twice")
-        got[token] = None
-        if offset is not None:
-            self._model.learn(topic, offset, token)
-
-
-class Durable:
-    """A reliable subscription: every publish since it was made, until its acknowledgement was answered."""
-
-    def __init__(self, model: Model, name: str, topic: str, since: float) -> None:
-        self.name, self.topic, self.since = name, topic, since
-        self._model = model
-        self.has_letters = False
-        # Messages whose acknowledgement was sent, answered or not.
-        self.settled: set[str] = set()
-        self.seen: set[str] = set()
-        # When the acknowledgement of a message was answered.
-        self.acknowledged: dict[str, float] = {}
-
-    def take(self, token: str, payload: bytes, offset: int, began: float) -> None:
-        """A delivery on a stream that began at some time: what was under way on an older one may still come."""
-        self._model.check_copy(token, self.topic, payload, self.name)
-        self._model.learn(self.topic, offset, token)
-        if self.acknowledged.get(token, float("inf")) < began:
-            raise Broken(f"{self.name} got {token} (offset {offset}) after its acknowledgement was answered")
-        self.seen.add(token)
-
-    def note_acknowledged(self, token: str) -> None:
-        self.acknowledged.setdefault(token, self._model.now())
-
-
-class Queue:
-    """A zbus queue: each message to one consumer, once, but for a crash of the bus."""
-
-    def __init__(self, model: Model, name: str, since: float) -> None:
-        self.name, self.topic, self.since = name, name, since
-        self._model = model
-        # Messages handed out, and those of this boot in order.
-        self.seen: set[str] = set()
-        self.now: list[str] = []
-        # Those handed out before the last crash: they may come again.
-        self.again: set[str] = set()
-        # Consumers that may have been handed a message when they broke: until when it can have been sent.
-        self.excuses: list[float] = []
-        self._was_stopped = True
-
-    def take(self, token: str, payload: bytes, *, is_late: bool = False) -> None:
-        """A message was handed out; `is_late`: by a bus that has ended meanwhile."""
-        self._model.check_copy(token, self.topic, payload, f"queue {self.name}")
-        if is_late and not self._was_stopped:  # it may come again, or has
-            self.again.add(token)
-        elif token in self.now or (token in self.seen and token not in self.again):
-            raise Broken(f"queue {self.name} handed out {token} twice")
-        elif not is_late:
-            self.now.append(token)
-        self.seen.add(token)
-
-    def note_end(self, kind: str) -> None:
-        """The bus ended: what it handed out may come again, unless it was stopped orderly."""
-        self._was_stopped = kind == "stop"
-        self.again = self.again - set(self.now) if kind == "stop" else self.again | set(self.now)
-        self.now = []
-
-
-@dataclass
-class Asked:
-    """A request: one answer, or a told reason."""
-
-    token: str
-    by: str
-    deadline: float
-    answers: list[str] = field(default_factory=list)
-    served: int = 0
-    is_lost: bool = False  # the asker is gone
+# Why answers are stored that nobody waited for.
+_UNWANTED = ("late", "duplicate")
 
 
 class Model:
@@ -178,6 +44,8 @@ class Model:
         self.is_damaged = False
         # Whether power was lost: what the disk failed to take may then be there after all.
         self.power_lost = False
+        # Since when the file is gone that the bus writes to.
+        self._gone_since = float("inf")
         # Topics that are bound to a schema; topics of dead letters to those that they are of.
         self.bound: set[str] = set()
         self.letters: dict[str, str] = {}
@@ -210,6 +78,8 @@ class Model:
         """The answer to a message."""
         if message.is_forbidden and state in ("acknowledged", "stored"):
             raise Broken(f"{message.token} was accepted from one who may not publish")
+        if state == "acknowledged" and message.at > self._gone_since:
+            raise Broken(f"{message.token} was acknowledged, and the file of its row was deleted before it was sent")
         if message.is_malformed and state in ("acknowledged", "stored") and not self.is_damaged:
             raise Broken(f"{message.token} was accepted against the schema of {message.topic}")
         if message.state in ("acknowledged", "refused"):
@@ -261,9 +131,9 @@ class Model:
         self.live.append(reader)
         return reader
 
-    def add_durable(self, name: str, topic: str) -> Durable:
+    def add_durable(self, name: str, topic: str, *, is_keyed: bool = False) -> Durable:
         """A reliable subscription, confirmed now, if it is new."""
-        return self.durable.setdefault(name, Durable(self, name, topic, self.now()))
+        return self.durable.setdefault(name, Durable(self, name, topic, self.now(), is_keyed=is_keyed))
 
     def add_queue(self, name: str) -> Queue:
         return self.queues.setdefault(name, Queue(self, name, self.now()))
@@ -285,6 +155,8 @@ class Model:
         """The asker was answered, by a service or by the bus."""
         asked = self.asked[token]
         asked.answers.append(text)
+        # What a bus has sent that is gone meanwhile, may not have reached its disk.
+        asked.is_kept = text.startswith("answer:") and not asked.is_lost
         if len(asked.answers) > 1:
             raise Broken(f"request {token} was answered twice: {asked.answers}")
         if text.startswith("answer:") and text != f"answer:{token}":
@@ -293,15 +165,27 @@ class Model:
     def note_end(self, kind: str) -> None:
         """The bus ended. Live subscriptions and open requests ended with it."""
         self.power_lost = self.power_lost or kind == "power"
+        self._gone_since = float("inf")
         self._was_killed = self._was_killed or kind != "stop"
         for reader in self.live:
             reader.is_open = reader.is_open and reader.is_kept
         for queue in self.queues.values():
             queue.note_end(kind)
+        if kind != "stop":
+            self.excuse_answers()
         for asked in self.asked.values():
             asked.is_lost = True
             # A request that lay in a queue may be handed out again, as everything in it.
             asked.served = 0 if kind != "stop" else asked.served
+
+    def note_gone(self) -> None:
+        """The file was deleted that the bus writes to: it may acknowledge nothing more until it is started again."""
+        self._gone_since = self.now()
+
+    def excuse_answers(self) -> None:
+        """No answer waits for the disk: rows of those that came so far may be lost."""
+        for asked in self.asked.values():
+            asked.is_kept = False
 
     # ---- the journal -------------------------------------------------------------------------------------------------
 
@@ -316,6 +200,7 @@ class Model:
         self._check_rows()
         stored = self._stored()
         self._check_offsets()
+        self._check_answers(stored)
         for message in self.messages.values():
             row = stored.get(message.token)
             if message.state == "acknowledged" and row is None and not self._is_excused(message):
@@ -357,7 +242,11 @@ class Model:
             time_us, sequence = row.time_us, row.sequence
 
     def _is_told(self, first: int, last: int) -> bool:
-        return all(any(begin <= at <= end for begin, end in self.told) for at in range(first, last + 1))
+        """Return whether all positions of a range are told to be lost: millions may be."""
+        for begin, end in sorted(self.told):
+            if begin <= first <= end:
+                first = end + 1
+        return first > last
 
     def _stored(self) -> dict[str, Row]:
         """Rows of messages by token: each once, with its own bytes."""
@@ -365,10 +254,9 @@ class Model:
         self._published = []
         self._dead.clear()
         for row in self.rows:
-            found = TOKEN.search(row.payload) if row.kind in ("publish", "request") else None
-            if found is None or row.topic.startswith(("raceway.", "system.")):
+            if row.kind not in ("publish", "request") or row.topic.startswith("raceway."):
                 continue
-            token = found[1].decode()
+            token = token_of(row.payload, f"the journal at {row.sequence}, on {row.topic},")
             if row.topic in self.letters:
                 self._check_letter(row, token)
                 continue
@@ -382,6 +270,33 @@ class Model:
             self.learn(row.topic, row.offset, token)
             stored[token] = row
         return stored
+
+    def _check_answers(self, stored: dict[str, Row]) -> None:
+        """An answer is a row behind its request's, which has one, besides those that came late or again."""
+        tokens = {row.sequence: token for token, row in stored.items() if row.kind == "request"}
+        answered: dict[str, int] = {}
+        for row in self.rows:
+            if row.kind != "response" or row.error in _UNWANTED:
+                continue
+            at = -1 if row.answers is None else row.answers
+            token = tokens.get(at)
+            if token is None and (at < 0 or (at >= self.first_kept and not self._is_told(at, at))):
+                raise Broken(f"the answer at {row.sequence} names position {row.answers}, which is no request")
+            if token is None:
+                continue
+            if token in answered:
+                raise Broken(f"request {token} has two answers in the journal: {answered[token]} and {row.sequence}")
+            answered[token] = row.sequence
+            found = TOKEN.search(row.payload)
+            if (
+                (found is not None and found[1].decode() != token)
+                or row.topic != stored[token].topic
+                or at > row.sequence
+            ):
+                raise Broken(f"the answer at {row.sequence} is not one to {token}: {row}")
+        for asked in self.asked.values():
+            if asked.is_kept and asked.token in stored and asked.token not in answered and not self.is_damaged:
+                raise Broken(f"request {asked.token} was answered, and the journal has no answer")
 
     def _check_letter(self, row: Row, token: str) -> None:
         """A dead letter is the message as it was sent, once, but for a crash between the letter and the cursor."""
@@ -449,16 +364,17 @@ class Model:
 
     def _check_order(self, reader: LiveReader) -> None:
         for topic, got in reader.got.items():
-            offsets = [offset for token in got if (offset := self.messages[token].offset) is not None]
+            taken = [self.messages[token] for token in got]
+            # What was handed over before a loss of power took its row has another offset, if it was published again.
+            offsets = [each.offset for each in taken if each.offset is not None and not each.is_repeated]
             if offsets != sorted(offsets):
                 raise Broken(f"{reader.name} got messages of {topic} in another order: {offsets}")
-            between = {
-                message.offset
-                for message in self.published(topic)
-                if message.offset is not None and offsets and offsets[0] <= message.offset <= offsets[-1]
-            }
-            if missed := between - set(offsets):
-                raise Broken(f"{reader.name} missed offsets {sorted(missed)[:5]} of {topic} in between")
+            for message in self.published(topic) if offsets else ():
+                is_between = message.offset is not None and offsets[0] <= message.offset <= offsets[-1]
+                if is_between and message.token not in got:
+                    raise Broken(
+                        f"{reader.name} missed {message.token} of {topic}, offset {message.offset}, in between"
+                    )
 
     def waiting(self) -> bool:
         """Return whether somebody waits for an answer that is to come, or for a deadline."""

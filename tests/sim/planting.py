@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 PLANTED = sorted((Path(__file__).parent / "planted").glob("*.patch"))
 # Histories within which a bug must be found, and their length.
 HISTORIES, STEPS = 500, 200
+# How long that may take.
+MOST_S = 900
 
 
 class Found(NamedTuple):
@@ -40,7 +42,7 @@ def hunt(patch: Path, folder: Path) -> Found:
     command = [sys.executable, "-m", "tests.sim", "--seed", "1", "--histories", str(HISTORIES)]
     command += ["--steps", str(STEPS), "--no-shrink", "--switches", switches_of(patch)]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{ROOT}"}
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, env=env)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=MOST_S, env=env)
     found = re.search(r"^seed (\d+): (.+)$", ran.stdout, re.MULTILINE)
     output = ran.stdout[-2000:] + ran.stderr[-2000:]
     assert ran.returncode == (1 if found else 0), output

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.model import Broken, Message, Model, Row
+from tests.sim.messages import Broken, Message, Row
+from tests.sim.model import Model
+from tests.sim.receivers import Durable, Stream
 
 
 class Told:
@@ -26,6 +28,30 @@ class Told:
             offset = sum(row.topic == topic for row in self.rows)
             self.rows.append(Row(len(self.rows), topic, offset, "publish", message.payload, int(self.now)))
         return message
+
+    def ask(self) -> Message:
+        """A request that is stored and answered, and the answer is not stored yet."""
+        message = self.model.send("r", 1, is_request=True)
+        self.model.ask(message, "asker", self.now + 1)
+        self.model.answer(message.token, f"answer:{message.token}")
+        self._add("request", message.payload)
+        return message
+
+    def answer(self, request: Message, *, at: int | None = None, error: str | None = None) -> None:
+        """A row that answers a request, or says that it answers the one at another position."""
+        at = next(row.sequence for row in self.rows if row.payload == request.payload) if at is None else at
+        self._add("response", request.payload, at, error)
+
+    def _add(self, kind: str, payload: bytes, answers: int | None = None, error: str | None = None) -> None:
+        offset = sum(row.topic == "r" for row in self.rows)
+        self.rows.append(Row(len(self.rows), "r", offset, kind, payload, int(self.now), answers, error))
+
+    def given(self, durable: Durable, order: tuple[int, ...]) -> None:
+        """Messages of one key, given out in some order, each on a stream of its own."""
+        messages = [self.publish() for _ in order]
+        for offset in order:
+            messages[offset].key = "k"
+            durable.take(messages[offset].token, messages[offset].payload, offset, Stream(self.now))
 
     def check(self) -> None:
         self.model.check_journal(self.rows, 0, [])
@@ -127,14 +153,63 @@ def a_dead_letter_of_nothing(told: Told) -> None:
 def neither_acknowledged_nor_given_again(told: Told) -> None:
     durable = told.model.add_durable("s on t", "t")
     message = told.publish()
-    durable.take(message.token, message.payload, 0, told.now)
+    durable.take(message.token, message.payload, 0, durable.open_stream())
+
+
+def another_order_on_a_stream(told: Told) -> None:
+    durable = told.model.add_durable("s on t", "t")
+    first, second = told.publish(), told.publish()
+    stream = durable.open_stream()
+    durable.take(second.token, second.payload, 1, stream)
+    durable.take(first.token, first.payload, 0, stream)
+
+
+def acknowledged_into_a_deleted_file(told: Told) -> None:
+    told.model.note_gone()
+    told.publish()
+
+
+def a_key_before_what_came_first(told: Told) -> None:
+    told.given(told.model.add_durable("s on t", "t", is_keyed=True), (1, 0))
+
+
+def two_of_a_key_at_a_time(told: Told) -> None:
+    told.given(told.model.add_durable("s on t", "t", is_keyed=True), (0, 1))
+
+
+def stored_and_sent_by_nobody(told: Told) -> None:
+    told.publish()
+    told.rows[0] = told.rows[0]._replace(payload=b"{}")
+
+
+def an_answer_that_is_not_stored(told: Told) -> None:
+    told.ask()
+
+
+def two_answers_to_a_request(told: Told) -> None:
+    request = told.ask()
+    told.answer(request)
+    told.answer(request)
+
+
+def an_answer_to_what_is_no_request(told: Told) -> None:
+    told.publish()
+    told.answer(told.ask(), at=0)
+
+
+def an_answer_to_another_request(told: Told) -> None:
+    told.ask()
+    told.answer(told.ask(), at=0)
 
 
 BREAKS = (
     lost, stored_twice, offset_left_out, position_left_out, time_back, another_message_under_an_offset,
     refused_and_stored, missed_by_a_subscriber, never_delivered, never_handed_out, never_answered,
     accepted_before_an_earlier_one, accepted_against_its_schema, stored_against_its_schema, a_dead_letter_twice,
-    a_dead_letter_of_nothing, neither_acknowledged_nor_given_again,
+    a_dead_letter_of_nothing, neither_acknowledged_nor_given_again, another_order_on_a_stream,
+    acknowledged_into_a_deleted_file,
+    a_key_before_what_came_first, two_of_a_key_at_a_time, stored_and_sent_by_nobody, an_answer_that_is_not_stored,
+    two_answers_to_a_request, an_answer_to_what_is_no_request, an_answer_to_another_request,
 )  # fmt: skip
 
 
@@ -153,15 +228,26 @@ def test_a_broken_promise_is_found(do: Callable[[Told], None]) -> None:
 def test_kept_promises_are_not_found_fault_with() -> None:
     told = Told()
     reader = told.model.add_live("reader", lambda topic: topic == "t")
-    durable, queue = told.model.add_durable("s on t", "t"), told.model.add_queue("t")
+    durable, queue = told.model.add_durable("s on t", "t", is_keyed=True), told.model.add_queue("t")
+    stream = durable.open_stream()
     for _ in range(3):
         message = told.publish()
+        message.key = "k"
         reader.take(message.token, "t", message.payload)
-        durable.take(message.token, message.payload, len(told.rows) - 1, told.now)
+        durable.take(message.token, message.payload, len(told.rows) - 1, stream)
         durable.settled.add(message.token)
         queue.take(message.token, message.payload)
     told.publish("elsewhere")
     told.publish(acknowledged=False, stored=False)
+    for _ in range(2):
+        told.answer(request := told.ask())
+        told.answer(request, error="late")
+    told.check()
+    told.ask()
+    late = told.model.send("r", 1, is_request=True)
+    told.model.ask(late, "asker", told.now + 1)
+    told.model.note_end("power")
+    told.model.answer(late.token, f"answer:{late.token}")  # it was under way
     told.check()
 
 
@@ -176,7 +262,7 @@ def test_receivers_are_held_to_once() -> None:
     repeats: tuple[Callable[[], None], ...] = (
         lambda: reader.take(message.token, "t", message.payload),
         lambda: queue.take(message.token, message.payload),
-        lambda: durable.take(message.token, message.payload, 0, told.now + 1),
+        lambda: durable.take(message.token, message.payload, 0, Stream(told.now + 1)),
         lambda: reader.take(message.token, "t", b"other bytes"),
     )
     for again in repeats:
@@ -198,11 +284,24 @@ def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
     told.publish("elsewhere", stored=False)
     told.model.check_journal(told.rows, 0, [(1, 1)])
     queue.take(message.token, message.payload)
-    durable.take(message.token, message.payload, 0, told.now + 1)
+    durable.take(message.token, message.payload, 0, Stream(told.now + 1))
     durable.note_acknowledged(message.token)
     told.model.check_journal(told.rows, 0, [(1, 1)])  # told before
     with pytest.raises(Broken):
-        durable.take(message.token, message.payload, 0, told.now + 1)
+        durable.take(message.token, message.payload, 0, Stream(told.now + 1))
+
+
+def test_what_was_lost_with_the_power_may_be_stored_behind_others_by_a_repeat() -> None:
+    told = Told()
+    reader = told.model.add_live("reader", lambda topic: True)
+    lost, kept = told.publish(acknowledged=False, stored=False), told.publish()
+    for message in (lost, kept):
+        reader.take(message.token, "t", message.payload)
+    told.model.note_end("power")
+    told.publish()
+    lost.is_repeated = True
+    told.rows.append(Row(2, "t", 2, "publish", lost.payload, int(told.now)))
+    told.check()
 
 
 def test_a_dead_letter_settles_a_message() -> None:
@@ -213,7 +312,7 @@ def test_a_dead_letter_settles_a_message() -> None:
     for given in (True, False):
         message = told.publish()
         if given:
-            durable.take(message.token, message.payload, message.offset or 0, told.now)
+            durable.take(message.token, message.payload, message.offset or 0, durable.open_stream())
         offset = sum(row.topic == "dead" for row in told.rows)
         told.rows.append(Row(len(told.rows), "dead", offset, "publish", message.payload, int(told.now)))
     told.check()

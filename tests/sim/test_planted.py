@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.history import make_plan, run_plan
-from tests.sim.planting import PLANTED, STEPS, hunt, switches_of
+from tests.sim.planting import MOST_S, PLANTED, STEPS, hunt, switches_of
 from tests.sim.switches import read_switches
 
 FAULTS = {"fault-H1", "fault-H2", "fault-H4", "fault-H5", "fault-S1", "fault-M5"}
@@ -19,6 +19,7 @@ def test_there_are_twenty_planted_bugs_and_six_faults_taken_out_again() -> None:
     assert len(names - FAULTS) >= 20
 
 
+@pytest.mark.timeout(MOST_S + 60)  # on a busy machine
 @pytest.mark.parametrize("patch", PLANTED, ids=lambda patch: patch.stem)
 def test_a_planted_bug_is_found(patch: Path, tmp_path: Path) -> None:
     found = hunt(patch, tmp_path)

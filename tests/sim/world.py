@@ -22,7 +22,7 @@ from tests.sim.bus import PORT_BASE, Bus, load_settings
 from tests.sim.disk import Crash, Disk
 from tests.sim.loop import SimLoop
 from tests.sim.machine import SimMachine
-from tests.sim.model import Broken
+from tests.sim.messages import Broken
 from tests.sim.network import Network
 
 # What a turn of the loop takes: otherwise work that schedules itself would stop time.

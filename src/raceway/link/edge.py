@@ -26,7 +26,7 @@ from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Heartbeat, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
 from raceway.model.intents.queues import ConfirmDeliveries, Enqueue, EnqueueRequests, ResumeDeliveries
 from raceway.model.lanes import LaneTable
-from raceway.net.runtime import Clock
+from raceway.net.timers import Clock
 from raceway.net.turn import Turn
 
 # What every lane has to know, also one that is away, and what concerns those alone that are there. `splitting` has the

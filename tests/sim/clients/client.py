@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from tests.sim.bus import ADMIN_TOKEN
-from tests.sim.model import TOKEN, Broken, Message
+from tests.sim.messages import Broken, Message, token_of
 from tests.sim.network import Link, Party
 
 if TYPE_CHECKING:
@@ -21,14 +21,6 @@ QUEUES = ("q.a",)
 OF_GUESTS = ("t.a", "q.a")
 # What is opened to guests and closed again.
 OPENED = "t.b"
-
-
-def token_of(payload: bytes, who: str) -> str:
-    """Return the token in a payload. Every message of the world has one."""
-    found = TOKEN.search(payload)
-    if found is None:
-        raise Broken(f"{who} got what nobody sent: {payload[:120]!r}")
-    return found[1].decode()
 
 
 class Client(Party):

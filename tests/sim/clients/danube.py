@@ -16,15 +16,20 @@ from google.protobuf.message import Message as Proto
 
 from raceway.wires.danube.codec.pb import danube_api_pb2 as pb
 from tests.sim.clients.client import TOPICS, Client
-from tests.sim.model import Broken, Durable, Message
+from tests.sim.messages import Broken, Message
+from tests.sim.receivers import Durable, Stream
 
 SUBSCRIPTIONS = (("orders", 1), ("audit", 0), ("keyed", 3), ("spare", 2))
+# Routing keys of messages, in turn; some have none.
+_KEYS = ("k1", "k2", "k1", "", "k3")
 # Statuses of gRPC that mean: the disk does not or did not take it, or the bus is going away.
 _UNAVAILABLE = ("8", "13", "14")
 
 
 class DanubeClient(Client):
     wire, port = "danube", 2
+    # How long the bus may still send to a connection that has ended here.
+    _heard_after_s = 0.0
 
     def reset_state(self) -> None:
         # What it sends itself is not looked at again; what it reads is.
@@ -38,7 +43,7 @@ class DanubeClient(Client):
         self._input, self._is_ending = b"", False
         # Topics to ids of producers; consumers by stream.
         self._producers: dict[str, int] = {}
-        self._streams: dict[int, tuple[Durable, float]] = {}
+        self._streams: dict[int, tuple[Durable, Stream]] = {}
         self._subscribed: set[str] = set()
         self.in_hand: list[tuple[Durable, Any]] = []
 
@@ -123,7 +128,8 @@ class DanubeClient(Client):
     def _ended(self, stream: int, status: str) -> None:
         kind, what, answer, began = self._calls.pop(stream, ("", None, None, 0.0))
         if stream in self._streams:
-            durable, _ = self._streams.pop(stream)
+            durable, over = self._streams.pop(stream)
+            over.ended = self.world.now
             self.in_hand = [each for each in self.in_hand if each[0] is not durable]
             self._subscribed.discard(durable.name)
             self.say(f"its stream of {durable.name} ends: {status}")
@@ -150,7 +156,7 @@ class DanubeClient(Client):
             self._producers[what] = reply.producer_id
         elif kind == "subscribe":
             name, topic = what
-            durable = self.model.add_durable(name, topic)
+            durable = self.model.add_durable(name, topic, is_keyed=name.startswith("keyed "))
             durable.has_letters = name in self.history.with_letters
             self._receive(durable, reply.consumer_id)
         elif kind == "ack":
@@ -169,13 +175,15 @@ class DanubeClient(Client):
             raise Broken(f"{self.name}: {message.token} is answered with status {status}")
 
     def _deliveries(self, stream: int) -> None:
-        durable, began = self._streams[stream]
+        durable, on = self._streams[stream]
         for body in self._messages(stream):
             delivered = pb.StreamMessage.FromString(body)
             token = self.token_of(delivered.payload)
             if delivered.msg_id.topic_name != f"/default/{durable.topic}":
                 raise Broken(f"{self.name} got {token} under the topic {delivered.msg_id.topic_name}")
-            durable.take(token, delivered.payload, delivered.msg_id.topic_offset, began)
+            if delivered.routing_key != self.model.messages[token].key:
+                raise Broken(f"{self.name} got {token} under the key {delivered.routing_key!r}")
+            durable.take(token, delivered.payload, delivered.msg_id.topic_offset, on)
             self.in_hand.append((durable, delivered))
 
     # ---- doing -------------------------------------------------------------------------------------------------------
@@ -205,10 +213,12 @@ class DanubeClient(Client):
             if self.line is None:
                 return
             message = self.new_message(topic, size=dice.choice((0, 10, 400)))
+            message.key = _KEYS[self.model.made % len(_KEYS)]
             self.say(f"sends {message.token} to {topic}")
             body = pb.StreamMessage(
                 request_id=2, payload=message.payload, publish_time=1,
                 msg_id=pb.MsgID(producer_id=self._producers[topic], topic_name=f"/default/{topic}"),
+                routing_key=message.key or None,
             )  # fmt: skip
             self._call("danube.ProducerService/SendMessage", body, "send", message, pb.MessageResponse)
 
@@ -240,7 +250,7 @@ class DanubeClient(Client):
         stream = self._h2.get_next_available_stream_id()
         self._call("danube.ConsumerService/ReceiveMessages", request, "stream", durable, pb.StreamMessage)
         if self.line is not None:
-            self._streams[stream] = (durable, self.world.now)
+            self._streams[stream] = (durable, durable.open_stream())
 
     def _settle_one(self, dice: random.Random) -> None:
         """Acknowledge a message, mostly the oldest; refuse one; or keep it."""
@@ -275,10 +285,21 @@ class DanubeClient(Client):
         super().settle()
         self.acknowledge_all()
 
+    def leave(self, how: str) -> None:
+        # Nobody tells the bus that a peer has vanished; of others it hears soon, unless it stands still.
+        self._heard_after_s = float("inf") if how == "vanishe" else 10.0
+        super().leave(how)
+
+    def ended(self, error: Exception | None) -> None:
+        self._heard_after_s = 0.0
+        super().ended(error)
+
     def unanswered(self) -> list[str]:
         return [kind for kind, *_ in self._calls.values() if kind != "stream"]
 
     def lost(self) -> None:
+        for _, stream in self._streams.values():
+            stream.ended = self.world.now + self._heard_after_s
         self._calls, self._streams, self.in_hand = {}, {}, []
         self._subscribed.clear()
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import h11
 
-from tests.sim.clients.client import ASKED, OPENED, TOPICS, Client, token_of
-from tests.sim.model import Broken, LiveReader, Message
+from tests.sim.clients.client import ASKED, OPENED, TOPICS, Client
+from tests.sim.messages import Broken, Message, token_of
+from tests.sim.receivers import LiveReader
 
 _HEAD = [("host", "127.0.0.1")]
 _SLACK_S = 8.0

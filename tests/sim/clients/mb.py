@@ -8,8 +8,9 @@ import re
 import struct
 from typing import Any
 
-from tests.sim.clients.client import ASKED, TOPICS, Client, token_of
-from tests.sim.model import Broken, LiveReader, Message
+from tests.sim.clients.client import ASKED, TOPICS, Client
+from tests.sim.messages import Broken, Message, token_of
+from tests.sim.receivers import LiveReader
 
 _ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _HEADER = re.compile(

@@ -6,9 +6,9 @@ import json
 import random
 from typing import Any
 
-from tests.sim.clients.client import ASKED, TOPICS, Client, token_of
+from tests.sim.clients.client import ASKED, TOPICS, Client
 from tests.sim.clients.http import OverHttp
-from tests.sim.model import Broken, Message
+from tests.sim.messages import Broken, Message, token_of
 
 # The bus gives up a call after 22,222 ms; more for pauses of the process and a busy disk.
 _DEADLINE_S = 32.0

@@ -7,7 +7,7 @@ import hashlib
 import struct
 
 from tests.sim.clients.mb import MbClient
-from tests.sim.model import Broken
+from tests.sim.messages import Broken
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10

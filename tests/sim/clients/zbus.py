@@ -7,8 +7,8 @@ import random
 import re
 from typing import Any, NamedTuple
 
-from tests.sim.clients.client import ASKED, QUEUES, TOPICS, Client, token_of
-from tests.sim.model import Broken, Message
+from tests.sim.clients.client import ASKED, QUEUES, TOPICS, Client
+from tests.sim.messages import Broken, Message, token_of
 
 _STATUS = re.compile(r"HTTP/1\.1 (\d{3}) ([ -~]*)")
 _NAME = re.compile(r"[!-9;-@\[-~]+")

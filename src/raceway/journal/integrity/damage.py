@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
+
+import msgspec
 
 from raceway.journal.contract import Damage, DamageKind
 
@@ -13,6 +15,10 @@ from raceway.journal.contract import Damage, DamageKind
 _KEPT = 1000
 # Sentences about lost rows in one health response.
 _TOLD = 10
+
+
+# Kind, file, and position in the file or of the first row that is lost.
+Place: TypeAlias = tuple[DamageKind, str, int]
 
 
 class DamageFigures(TypedDict):
@@ -33,18 +39,19 @@ class DamageLog:
         # Repairs, lost rows and cut bytes by kind, for the metrics; these also count what is no longer kept.
         self.totals: Counter[DamageKind] = Counter()
         self._tell = tell
-        self._seen: set[tuple[str, str, int]] = set()
+        # Places that were reported, and the last position that was lost there.
+        self._seen: dict[Place, int] = {}
         self._lock = threading.Lock()
 
     def add(self, damage: Damage) -> None:
-        """Record a report, unless its place was reported before."""
-        file = "" if damage.kind == "missing" and damage.first >= 0 else damage.file  # the sealed file has another name
-        place = (damage.kind, file, damage.position if damage.first < 0 else damage.first)
+        """Record a report, unless its place was reported before. Of a gap that has grown the new end is recorded."""
         with self._lock:
+            new = self._maybe_new(damage)
             # Also bounded: a hundred thousand places are remembered, after that even the counters stop.
-            if place in self._seen or len(self._seen) >= 100 * _KEPT:
+            if new is None or len(self._seen) >= 100 * _KEPT:
                 return
-            self._seen.add(place)
+            damage = new
+            self._seen[_place(damage)] = damage.last
             match damage.kind:
                 case "repaired" | "rebuilt":
                     self.totals[damage.kind] += 1
@@ -58,6 +65,16 @@ class DamageLog:
         if self._tell is not None:
             # Outside of the lock: logging may block, and readers in other threads report damage too.
             self._tell(damage)
+
+    def _maybe_new(self, damage: Damage) -> Damage | None:
+        """Return what no report has told yet; None if there is nothing. Another file may be gone behind a known gap."""
+        while (known := self._seen.get(_place(damage))) is not None:
+            if damage.kind != "missing" or known >= damage.last:
+                return None
+            if known < damage.first:  # its end was unknown
+                return damage
+            damage = msgspec.structs.replace(damage, first=known + 1, rows=damage.last - known)
+        return damage
 
     def figures(self) -> DamageFigures:
         """Return the counters and reports for a health response."""
@@ -78,3 +95,8 @@ class DamageLog:
             yield f"{where}{damage.file}: {damage.reason}"
         if len(lost) > _TOLD:
             yield f"{len(lost) - _TOLD} more places where rows are lost; run `raceway journal verify` to list them all"
+
+
+def _place(damage: Damage) -> Place:
+    file = "" if damage.kind == "missing" and damage.first >= 0 else damage.file  # the sealed file has another name
+    return damage.kind, file, damage.position if damage.first < 0 else damage.first
