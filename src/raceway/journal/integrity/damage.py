@@ -16,9 +16,8 @@ _KEPT = 1000
 # Sentences about lost rows in one health response.
 _TOLD = 10
 
-
 # Kind, file, and position in the file or of the first row that is lost.
-Place: TypeAlias = tuple[DamageKind, str, int]
+DamagePlace: TypeAlias = tuple[DamageKind, str, int]
 
 
 class DamageFigures(TypedDict):
@@ -40,7 +39,7 @@ class DamageLog:
         self.totals: Counter[DamageKind] = Counter()
         self._tell = tell
         # Places that were reported, and the last position that was lost there.
-        self._seen: dict[Place, int] = {}
+        self._seen: dict[DamagePlace, int] = {}
         self._lock = threading.Lock()
 
     def add(self, damage: Damage) -> None:
@@ -97,6 +96,6 @@ class DamageLog:
             yield f"{len(lost) - _TOLD} more places where rows are lost; run `raceway journal verify` to list them all"
 
 
-def _place(damage: Damage) -> Place:
+def _place(damage: Damage) -> DamagePlace:
     file = "" if damage.kind == "missing" and damage.first >= 0 else damage.file  # the sealed file has another name
     return damage.kind, file, damage.position if damage.first < 0 else damage.first
