@@ -18,7 +18,7 @@ MEANINGS = {
     "dialect": "one of the forms in which Seneca is spoken: L, W, S, T",
     "journal": "the one log of all messages, on disk",
     "lag": "publishes that a subscription has not acknowledged yet",
-    "lane": "one ordered log of a cluster, a partition of Kafka",
+    "lane": "one ordered log of a bus that may have several; in a cluster a partition of Kafka",
     "offset": "number of a publish or request in its topic, from 0 without gaps",
     "peer": "whoever is connected to a port of the bus",
     "pin": "the pattern of the messages that belong to an attached Seneca service",

@@ -137,7 +137,7 @@ def _decode(kind: type, sent: Any) -> Any:
         return batch_from(sent)
     if kind is RacewayError:
         return error_from(sent)
-    raise NotImplementedError(kind.__name__)
+    raise TypeError(f"{kind.__name__} cannot be received over a link")
 
 
 encode_body = msgspec.msgpack.Encoder(enc_hook=_encode).encode
