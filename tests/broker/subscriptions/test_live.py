@@ -61,6 +61,22 @@ def test_a_full_stream_gets_the_rest_when_it_has_room_in_order_and_once(bench: S
     assert consumer.payloads[6:] == [b"6"]
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+def test_a_stream_that_has_more_room_than_it_seemed_is_given_more(
+    bench: SubscribingBench, p: int, kind: SubscriptionType
+) -> None:
+    """Nobody tells us of room that was there all the time."""
+    consumer = bench.member(kind, sink=RecordingSink(room=2000, around=20))
+    sent = [b"%02d" % number for number in range(40)]
+    bench.sent(p, *sent, key=b"k")
+    assert consumer.payloads == sent
+    consumer.sink.left = 0
+    bench.sent(p, *sent, key=b"k")
+    consumer.make_room(1000)
+    bench.settle()
+    assert consumer.payloads == sent * 2
+
+
 def test_what_waits_for_a_consumer_that_leaves_is_gone(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member(sink=RecordingSink(room=0))
     bench.sent(p, b"lost")

@@ -51,9 +51,14 @@ class LiveSubscription(Subscription):
             return
         if self._next is None:
             self._give(piece, 0, self.rooms())
-        if self._next is not None or self._offsets:
+            self._go_on()
+        if self._is_behind:
             self._behind_bytes += piece.size
             self._look()
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._next is not None or bool(self._offsets)
 
     def _give(self, piece: RowRange, begin: int, rooms: dict[Consumer, int]) -> None:
         """Deliver rows from `begin` on until there is no room; then the subscription is behind."""
@@ -110,7 +115,7 @@ class LiveSubscription(Subscription):
 
     def pump(self) -> None:
         """Deliver one piece of what is pending; schedule the next, so that others get their turn."""
-        if self.paused or (self._next is None and not self._offsets):
+        if self.paused or not self._is_behind:
             return
         rooms = self.rooms()
         if not rooms:
@@ -118,13 +123,22 @@ class LiveSubscription(Subscription):
         try:
             if self._next is not None:
                 self._pump_next(self._next, rooms)
-            more = self._pump_offsets(rooms)
+            self._pump_offsets(rooms)
         except AwayError as away:
             self._host.bring_back(away, self.pump)
             return
-        if self._next is None and not self._offsets:
+        if self._is_behind:
+            self._go_on()
+        else:
             self._caught_up()
-        elif more or (self._next is not None and rooms):
+
+    def _go_on(self) -> None:
+        """Continue later if there is room for what is pending.
+
+        Sizes are estimates, so streams are asked again: only one that has reported 0 room calls back when it has room.
+        """
+        rooms = self.rooms() if self._is_behind else {}
+        if (rooms and self._next is not None) or any(consumer in rooms for consumer in self._offsets):
             self._host.pump_later(self)
 
     def _pump_next(self, offset: int, rooms: dict[Consumer, int]) -> None:
@@ -139,8 +153,8 @@ class LiveSubscription(Subscription):
         if self._next >= self.feed.end:
             self._next = None
 
-    def _pump_offsets(self, rooms: dict[Consumer, int]) -> bool:
-        """Deliver pending offsets to consumers with room. Return whether one of them still has room and offsets."""
+    def _pump_offsets(self, rooms: dict[Consumer, int]) -> None:
+        """Deliver pending offsets to consumers with room."""
         handout, before = Handout(self.topic, self.encoded), self.delivered
         for consumer, offsets in list(self._offsets.items()):
             piece: RowRange | None = None
@@ -162,7 +176,6 @@ class LiveSubscription(Subscription):
                 del self._offsets[consumer]
         handout.send()
         self._host.counts["bus.delivered"] += self.delivered - before
-        return any(consumer in rooms for consumer in self._offsets)
 
     def _maybe_here(self, offset: int, handout: Handout, before: int) -> RowRange | None:
         """Return the piece with a row, if there is one. Raises AwayError; what was handed out goes out before."""
