@@ -149,7 +149,7 @@ def test_each_file_alone(whole: Path, known: Known, how: str) -> None:
 def test_two_files_at_once(whole: Path, known: Known) -> None:
     chance = seeded("two files")
     with quick_folder() as folder:
-        for _ in range(rounds(10)):
+        for _ in range(rounds(10, 200)):
             names, how = chance.sample(files_of(whole), 2), chance.choice(list(DAMAGE))
             print(f"{names}: {how}")
             check(whole, known, folder / "data", names, how, chance)

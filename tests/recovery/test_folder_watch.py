@@ -12,9 +12,13 @@ import pytest
 from raceway.errors import LockedError, ReadOnlyError
 from raceway.journal.integrity.verify import verify
 from raceway.journal.query.inspect import survey
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
 from tests.rigs.http_door import get, post
 from tests.rigs.journal import Rig
 from tests.rigs.mb_wire import TcpPeer, connect_socket
+from tests.rigs.seneca_wire import post as seneca_post
+from tests.rigs.seneca_wire import seed
 from tests.rigs.server import Server, running_server, wait_until
 from tests.rigs.zbus_wire import dial_server
 
@@ -76,6 +80,9 @@ def test_within_two_seconds_nothing_is_promised_any_more(tmp_path: Path, change:
     """With the settings as they are."""
     with running_server(tmp_path / "data") as server:
         assert post(server, "/topics/t", b"before").status == 201
+        with dial_server(server) as client, danube_wire(server) as wire:
+            client.create("made")
+            producer = wire.producer("/default/t")
         CHANGES[change](server.data)
         began = time.monotonic()
         wait_until(lambda: get(server, "/readyz").status == 503, 10, "/readyz to say so")
@@ -83,18 +90,23 @@ def test_within_two_seconds_nothing_is_promised_any_more(tmp_path: Path, change:
         ready = get(server, "/readyz").json()
         assert ready["status"] == "read_only"
         assert "removed" in ready["reason"]
-        assert_every_wire_refuses(server)
+        assert_every_wire_refuses(server, producer)
         assert server.metric("raceway_journal_writable") == 0
         assert "was removed, renamed or replaced" in server.stderr or "was removed while" in server.stderr
 
 
-def assert_every_wire_refuses(server: Server) -> None:
+def assert_every_wire_refuses(server: Server, producer: int) -> None:
     refused = post(server, "/topics/t", b"after")
     assert (refused.status, refused.code) == (503, "read_only")
     with TcpPeer(connect_socket(server.port("tcp"))) as peer:
         assert peer.publish("t", b"after").json()["error"]["code"] == "SERVICE_UNAVAILABLE"
     with dial_server(server) as client:
         assert client.admin("create_mq", '{"mqName": "new", "mqMode": "1"}').status == 503
+        assert client.ask("produce", b"after", mq="made").status == 503
+    with danube_wire(server) as wire, pytest.raises(RefusedError, match="RESOURCE_EXHAUSTED"):
+        wire.send(producer, "/default/t")
+    told = seneca_post(server, seed({"cmd": "t"}, sync=False))
+    assert (told.status, told.json()["code"]) == (500, "overloaded")
 
 
 @pytest.mark.parametrize("change", ["folder removed", "segment removed"])
