@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -82,6 +83,22 @@ class Block:
         """Bytes of the first so many messages, over repeats of the block."""
         rounds, rest = divmod(messages, len(self.ends))
         return rounds * len(self.data) + (self.ends[rest - 1] if rest else 0)
+
+    def numbered(self, wire: Any, messages: int, lane: int) -> Block:
+        """Return a block of so many messages, each with a number of its own, on wires whose messages have such."""
+        if not hasattr(wire, "numbered"):
+            return self
+        rounds, rest = divmod(messages, len(self.ends))
+        ends = [turn * len(self.data) + end for turn in range(rounds + 1) for end in self.ends][:messages]
+        data = bytearray(self.data * rounds + self.data[: self.ends[rest - 1] if rest else 0])
+        wire.numbered(data, chain((0,), ends[:-1]), lane)
+        return Block.made(bytes(data), ends)
+
+    @classmethod
+    def made(cls, data: bytes, ends: list[int]) -> Block:
+        block = cls([])
+        block.data, block.ends = data, array("Q", ends)
+        return block
 
     def whole(self, size: int) -> int:
         """How many messages are complete after so many bytes."""
@@ -172,17 +189,20 @@ def send_all(
 ) -> CrowdWork:  # fmt: skip
     """Send `total` messages on each lane. `kind`: publish, acknowledge or ask. `pace`: messages a second in all, or 0.
 
-    Without replies the connections stay open until told, so that nothing is lost. `keeps`: return the bytes of replies.
+    On a wire with `in_flight` each publish has a reply, too. Without replies the connections stay open until told, so
+    that nothing is lost. `keeps`: return the bytes of replies.
     """
     lanes = []
+    if kind == "publish":
+        window = getattr(wire, "in_flight", None)
     for number, peer in enumerate(_connections(first, wire, port, len(blocks))):
         count: CountReplies | None = None
-        if kind == "acknowledge":
-            count = wire.await_acknowledgements(peer, number)
-        elif kind == "ask":
+        if kind == "ask":
             count = wire.await_answers(peer, number)
+        elif window is not None:
+            count = wire.await_acknowledgements(peer, number)
         peer.setblocking(False)
-        lanes.append(Lane(peer, blocks[number], total, window, count, keeps))
+        lanes.append(Lane(peer, blocks[number].numbered(wire, total, number), total, window, count, keeps))
     cpu = wait_for_go(pipe)
     began, ended = _drive(lanes, pace / len(lanes))
     work = CrowdWork(began, ended, time.process_time() - cpu, [], [lane.log for lane in lanes])
@@ -242,6 +262,7 @@ def receive_all(
     expected: list[int], keeps: bool, times: bool,
 ) -> CrowdWork:  # fmt: skip
     """Subscribe each connection to its topics, and count until all have what they should. `keeps`: return the bytes."""
+    acknowledging: Any = wire if hasattr(wire, "take") else None
     peers = _connections(first, wire, port, len(topics))
     for peer, wanted in zip(peers, topics, strict=True):
         wire.subscribe_all(peer, wanted)
@@ -269,8 +290,12 @@ def receive_all(
                 size = by_number[number].recv_into(view)
                 if not size:
                     raise ConnectionError(f"closed with {left[number]:,} messages missing")
+                if acknowledging is None:
+                    found = into.count(MARK, first_count, TAIL + size)
+                else:
+                    found = acknowledging.take(by_number[number], bytes(view[:size]))
                 before = left[number]
-                left[number] = after = before - into.count(MARK, first_count, TAIL + size)
+                left[number] = after = before - found
                 tails[number] = into[size : size + TAIL]
                 if after <= 0:
                     if after < 0:
@@ -283,6 +308,10 @@ def receive_all(
     work = CrowdWork(began, time.monotonic(), time.process_time() - cpu)
     work.seen = seen
     work.kept = [b"".join(kept[peer.fileno()]) for peer in peers] if keeps else []
+    if acknowledging is not None:
+        for peer in peers:
+            peer.close()
+        acknowledging.leave()
     return work
 
 

@@ -22,6 +22,7 @@ MARK = b'"]' + END
 TAIL = 15
 # Counts replies in a buffer of that form, up to its given end.
 CountReplies = Callable[[bytearray, int], int]
+_content_length = re.compile(rb"content-length: *(\d+)", re.IGNORECASE).search
 
 
 def counter(mark: bytes) -> CountReplies:
@@ -204,7 +205,6 @@ class CrowdZbusPubSub(Zbus):
     """zbus publish/subscribe: one queue, whose subscribers name their topics; windows without end, no answers."""
 
     _QUEUE = b"crowd.live"
-    _length = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
     def prepare(self, peer: socket.socket, topics: list[bytes]) -> None:
         self.make_queue(peer, self._QUEUE, mode=2)
@@ -221,26 +221,47 @@ class CrowdZbusPubSub(Zbus):
         return self._message(first % (self._QUEUE, topic), text)
 
     def payloads_of(self, data: bytes) -> Iterator[bytes]:
-        at = 0
-        while at < len(data):
-            end = data.index(b"\r\n\r\n", at) + 4
-            found = self._length.search(data, at, end)
-            assert found is not None, data[at:end]
-            at = end + int(found[1])
-            yield data[end:at]
+        return _bodies(data)
+
+
+def _bodies(data: bytes) -> Iterator[bytes]:
+    """Yield the bodies of HTTP messages with a known length."""
+    at = 0
+    while at < len(data):
+        end = data.index(b"\r\n\r\n", at) + 4
+        found = _content_length(data, at, end)
+        assert found is not None, data[at:end]
+        at = end + int(found[1])
+        yield data[end:at]
 
 
 class CrowdHttp:
-    """`POST /topics/NAME` on kept connections; with more than one in flight, pipelined."""
+    """`POST /topics/NAME` and `/requests/NAME` on kept connections; with more than one in flight, pipelined.
+
+    Requests are answered by a service on MB.
+    """
 
     def greet(self, peer: socket.socket) -> None: ...
 
+    @staticmethod
+    def _post(path: bytes, text: bytes) -> bytes:
+        head = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
+        return head % path + b"content-length: %d\r\n\r\n%b" % (len(text), text)
+
     def acknowledged_publication(self, topic: bytes, number: int, text: bytes, lane: int) -> bytes:
-        head = b"POST /topics/%b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/octet-stream\r\n"
-        return head % topic + b"content-length: %d\r\n\r\n%b" % (len(text), text)
+        return self._post(b"/topics/" + topic, text)
+
+    def request(self, number: int, text: bytes, lane: int) -> bytes:
+        return self._post(b"/requests/bench.ask", text)
 
     def await_acknowledgements(self, peer: socket.socket, lane: int = 0) -> CountReplies:
         return counter(b"HTTP/1.1 201")
+
+    def await_answers(self, peer: socket.socket, lane: int = 0) -> CountReplies:
+        return counter(b"HTTP/1.1 200")
+
+    def payloads_of(self, data: bytes) -> Iterator[bytes]:
+        return _bodies(data)
 
 
 class Amqp:

@@ -17,6 +17,7 @@ import typer
 
 from bench import crowd, load, options, systems
 from bench.crowd import Block, CrowdWork
+from bench.crowd_danube import CrowdDanube, CrowdDanubeStreams
 from bench.crowd_wires import CrowdHttp, CrowdMb, CrowdZbus, CrowdZbusPubSub
 from bench.load import Client
 from bench.measures import Measure, Sample, connected, percentiles, sample_of
@@ -42,6 +43,9 @@ STARTS: dict[str, Start] = {
     "Raceway": systems.raceway_by_default("tcp", CrowdMb()),
     "zbus on Raceway": systems.raceway_by_default("zbus", CrowdZbus()),
     "zbus publish/subscribe on Raceway": systems.raceway_by_default("zbus", CrowdZbusPubSub()),
+    "Danube on Raceway": systems.raceway_by_default("danube", CrowdDanube()),
+    "Danube streams on Raceway": systems.raceway_by_default("danube", CrowdDanubeStreams()),
+    "Seneca on Raceway": systems.raceway_for_seneca,
     "HTTP on Raceway": systems.raceway_by_default("console", CrowdHttp()),
     "Mosquitto QoS 0": systems.mosquitto,
     "NATS core": systems.nats,
@@ -97,9 +101,14 @@ class Scenario:
         self._window = window
         self.first_count = max(1000 * receivers, lanes * (window or 0))
 
+    def names(self) -> list[list[bytes]]:
+        """The topics of each lane."""
+        topics = self._topics
+        return [[b"crowd.t%03d" % (lane * topics + number) for number in range(topics)] for lane in range(self._lanes)]
+
     def suits(self, system: System) -> bool:
         needed = {"publish": "subscribe_all", "acknowledge": "acknowledged_publication", "ask": "request"}
-        able = hasattr(system.crowd, needed[self._kind])
+        able = getattr(system.crowd, needed[self._kind], None) is not None
         # NATS core has no acknowledgements; its streams deliver what NATS core delivers.
         if system.name.startswith("NATS"):
             return able and self._kind != "acknowledge"
@@ -109,10 +118,10 @@ class Scenario:
 
     def run(self, system: System, count: int) -> Sample:
         """A run at full speed, and a shorter one at half of its rate."""
-        plan = _plan(self, system)
         if self.key not in system.prepared and hasattr(system.crowd, "prepare"):
             with load.connect(system.crowd, system.port) as peer:
-                system.crowd.prepare(peer, sorted({name for names in plan.topics for name in names}))
+                system.crowd.prepare(peer, sorted(name for names in self.names() for name in names))
+        plan = _plan(self, system)
         if is_first := self.key not in system.prepared:
             system.wait_until_idle()
         each = max(1, count // self._lanes // plan.copies)
@@ -134,8 +143,8 @@ class Scenario:
         with connected() as clients:
             receivers: list[Client] = []
             if self._kind == "ask":
-                if hasattr(wire, "serve_lengths"):
-                    clients.append(Client(crowd.respond_all, wire, port))
+                if hasattr(system.responder[0], "serve_lengths"):
+                    clients.append(Client(crowd.respond_all, *system.responder))
             elif hasattr(wire, "subscribe_all"):
                 expected = plan.expected(each)
                 deliveries = sum(expected)
@@ -180,7 +189,7 @@ class _Plan:
         lanes, topics, receivers = scenario._lanes, scenario._topics, scenario._receivers
         self._wire, kind = system.crowd, scenario._kind
         self._texts = crowd.payloads(lanes, "request" if kind == "ask" else scenario._sizes)
-        names = [[b"crowd.t%03d" % (lane * topics + number) for number in range(topics)] for lane in range(lanes)]
+        names = scenario.names()
         # The topic of each message: random, and the same for all systems.
         self._names = [[names[lane][hash_of(text) % topics] for text in self._texts[lane]] for lane in range(lanes)]
         self.blocks = [Block(self._frames(lane, kind)) for lane in range(lanes)]

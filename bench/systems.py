@@ -19,10 +19,12 @@ from typing import Any
 
 import psutil
 
-from bench.crowd_wires import Amqp, CrowdEcho, CrowdMqtt, CrowdNats, CrowdRedis
+from bench.crowd_seneca import PIN, CrowdSeneca
+from bench.crowd_wires import Amqp, CrowdEcho, CrowdMb, CrowdMqtt, CrowdNats, CrowdRedis
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
 from raceway.wires.zbus.wire import WIRE as ZBUS
+from tests.rigs.seneca_wire import attach
 from tests.rigs.server import Door, Server
 
 OURS = "Raceway"
@@ -61,16 +63,19 @@ class System:
         crowd: Any = None,
         syncing: str = "",
         helper: subprocess.Popen[bytes] | None = None,
+        responder: tuple[Any, int] | None = None,
     ) -> None:
         self.name, self._folder, self.port, self._process = name, folder, port, process
         self.publishing, self.acknowledging = publishing, acknowledging
         self.asking, self.answering = asking or answering, answering
         self.acknowledges_unrouted = acknowledges_unrouted
         self.queueing = queueing
-        # A wire of `crowd_wires`; what it can do shows in its methods.
+        # A wire of `bench/crowd_*.py`; what it can do shows in its methods.
         self.crowd = crowd
         self.syncing = syncing
         self._helper = helper
+        # Wire and port of the service that answers requests: those of the requests, unless another one is given.
+        self.responder = responder or (crowd, port)
         # Scenarios that it has begun (its queues are made, it was idle), with its memory after the first turn of each.
         self.prepared: dict[str, float] = {}
         self._figures = psutil.Process(process.pid)
@@ -174,9 +179,21 @@ def raceway_by_default(door: Door, wire: Any) -> Start:
     def start(name: str, folder: Path, _port: int) -> System:
         server = Server(folder / "journal", folder, AS_RELEASED)
         server.start()
-        return System(name, folder, server.port(door), server.process, crowd=wire, syncing=SYNCS)
+        responder = (CrowdMb(), server.port("tcp")) if door == "console" else None
+        return System(name, folder, server.port(door), server.process, crowd=wire, syncing=SYNCS, responder=responder)
 
     return start
+
+
+def raceway_for_seneca(name: str, folder: Path, port: int) -> System:
+    """Start with a service that listens on `port` attached, which answers what it is told."""
+    server = Server(folder / "journal", folder, AS_RELEASED)
+    server.start()
+    service = spawn([sys.executable, "-m", "bench.crowd_seneca", str(port)], folder, port, cwd=Path.cwd())
+    attach(server, PIN, f"tcp://127.0.0.1:{port}", "T")
+    return System(
+        name, folder, server.port("seneca_tcp"), server.process, crowd=CrowdSeneca(), syncing=SYNCS, helper=service
+    )
 
 
 def trial(script: Path) -> Start:

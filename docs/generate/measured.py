@@ -46,7 +46,7 @@ PARTS = (
         "`sync_interval: always`. A broker's round trip is at least two of the echo's.",
     ),
     Part(
-        "real", "Loads of real clients (MB)",
+        "real", "Loads of real clients (all wires)",
         "Everybody has defaults but for what the name says; NATS core, Mosquitto and RabbitMQ's transient queues store "
         "nothing. Payloads have 40 to 4,000 bytes unless the scenario says equal.",
     ),
