@@ -42,7 +42,7 @@ def fill(rig: Rig, count: int = 100) -> list[bytes]:
 
 
 def upkeep_until(rig: Rig, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90  # each segment is sealed by a process of its own
     while not done():
         assert time.monotonic() < deadline, sorted(path.name for path in rig.folder.iterdir())
         rig.journal.upkeep()
