@@ -55,7 +55,7 @@ COUNTERS = {
     "poison_dropped_messages": ("bus.poison_dropped", "Messages dropped after too many failures."),
     "live_dropped_messages": (
         "bus.live_dropped",
-        "Messages of non-reliable topics dropped because no stream had room.",
+        "Messages of non-reliable topics dropped because no consumer accepts their key.",
     ),
     "unwanted_keys": ("bus.key_skipped", "Messages whose key no consumer of the subscription accepts."),
     "undeliverable_messages": (

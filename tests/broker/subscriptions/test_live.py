@@ -8,10 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from raceway.broker.delivery.recent import RecentRows
+from raceway.broker.subscriptions.pending import MAX_OFFSETS
 from raceway.errors import UnknownConsumerError, UnknownSubscriptionError
 from raceway.model.subscriptions import SubscriptionType
 from tests.rigs.doubles import Message
-from tests.rigs.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
+from tests.rigs.subscribing import NAME, PLENTY, TOPIC, Member, RecordingSink, SubscribingBench
 
 
 @pytest.fixture
@@ -117,6 +118,34 @@ def test_a_full_owner_of_keys_does_not_hold_up_the_others(bench: SubscribingBenc
     bench.settle()
     bench.sent(p, b"e3", key=b"e1")
     assert east.payloads == [b"e0", b"e1", b"e2", b"e3"]
+    assert bench.status().dropped == 0
+
+
+def test_a_full_owner_of_keys_misses_nothing_however_far_behind_and_whoever_comes_and_goes(
+    bench: SubscribingBench, p: int
+) -> None:
+    slow, quick = bench.member("key_shared", "slow", sink=RecordingSink(room=0)), bench.member("key_shared", "quick")
+    got, count = list[bytes](), 0
+
+    def publish(key: int) -> None:
+        nonlocal count
+        bench.sent(p, *(b"%d" % number for number in range(count, count + 500)), key=b"k%d" % key)
+        count += 500
+
+    for _ in range(6):
+        for key in range(8):
+            publish(key)
+        third = bench.member("key_shared", "third")
+        for key in range(8):
+            publish(key)
+        third.leave()
+        got += third.payloads
+    assert not slow.payloads
+    for room in (100_000, 1_000_000, PLENTY):
+        slow.make_room(room)
+        assert slow.payloads == sorted(slow.payloads, key=int)
+    assert len(slow.payloads) > 1.4 * MAX_OFFSETS
+    assert sorted(map(int, got + slow.payloads + quick.payloads)) == list(range(count))
     assert bench.status().dropped == 0
 
 

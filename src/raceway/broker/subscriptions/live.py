@@ -3,13 +3,12 @@
 There are no acknowledgements, and no cursor without consumers. While no stream has room the subscription is *behind*:
 it remembers the next offset and continues from the rows in memory or from the journal when there is room. Publishers
 wait for one that is far behind, as for any full subscriber (`credits.py`). In key-shared subscriptions each consumer
-has its own pending offsets, so that one that does not read delays no other. Messages published while no consumer is
-connected are not delivered later.
+has its own pending offsets (`pending.py`), so that one that does not read delays no other. Messages published while no
+consumer is connected are not delivered later.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from raceway.broker.delivery.recent import RowRange
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.broker.subscriptions.keys import KeyRing
+from raceway.broker.subscriptions.pending import PendingOffsets
 from raceway.broker.subscriptions.subscription import (
     Handout,
     Subscription,
@@ -28,9 +28,6 @@ from raceway.broker.subscriptions.subscription import (
 from raceway.errors import AwayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus
-
-# Pending offsets of one key-shared consumer; further messages are dropped and counted.
-MAX_OFFSETS = 100_000
 
 
 class LiveSubscription(Subscription):
@@ -43,8 +40,7 @@ class LiveSubscription(Subscription):
 
     def __init__(self, feed: TopicFeed, record: SubscriptionRecord, host: SubscriptionHost) -> None:
         super().__init__(feed, record, host)
-        # Pending offsets by consumer, if key-shared.
-        self._offsets: dict[Consumer, deque[int]] = {}
+        self._pending = PendingOffsets()  # if key-shared
 
     def grown(self, piece: RowRange | None) -> None:
         if piece is None or self.paused:
@@ -58,7 +54,7 @@ class LiveSubscription(Subscription):
 
     @property
     def _is_behind(self) -> bool:
-        return self._next is not None or bool(self._offsets)
+        return self._next is not None or bool(self._pending)
 
     def _give(self, piece: RowRange, begin: int, rooms: dict[Consumer, int]) -> None:
         """Deliver rows from `begin` on until there is no room; then the subscription is behind."""
@@ -87,12 +83,10 @@ class LiveSubscription(Subscription):
         owner = ring.maybe_owner(key_of(piece.batch, row))
         if owner is None:
             self._drop()
-        elif owner in rooms and owner not in self._offsets:
+        elif owner in rooms and owner not in self._pending:
             self._hand_to(owner, handout, piece.batch, row, rooms)
-        elif len(offsets := self._offsets.setdefault(owner, deque())) < MAX_OFFSETS:
-            offsets.append(piece.first + row)
         else:
-            self._drop()
+            self._pending.add(owner, piece.first + row)
 
     def _hand_to(
         self, consumer: Consumer, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]
@@ -123,7 +117,7 @@ class LiveSubscription(Subscription):
         try:
             if self._next is not None:
                 self._pump_next(self._next, rooms)
-            self._pump_offsets(rooms)
+            self._pump_pending(rooms)
         except AwayError as away:
             self._host.bring_back(away, self.pump)
             return
@@ -138,7 +132,7 @@ class LiveSubscription(Subscription):
         Sizes are estimates, so streams are asked again: only one that has reported 0 room calls back when it has room.
         """
         rooms = self.rooms() if self._is_behind else {}
-        if (rooms and self._next is not None) or any(consumer in rooms for consumer in self._offsets):
+        if (rooms and self._next is not None) or any(consumer in rooms for consumer in self._pending.consumers()):
             self._host.pump_later(self)
 
     def _pump_next(self, offset: int, rooms: dict[Consumer, int]) -> None:
@@ -153,38 +147,50 @@ class LiveSubscription(Subscription):
         if self._next >= self.feed.end:
             self._next = None
 
-    def _pump_offsets(self, rooms: dict[Consumer, int]) -> None:
-        """Deliver pending offsets to consumers with room."""
+    def _pump_pending(self, rooms: dict[Consumer, int]) -> None:
+        """Deliver pending offsets to consumers with room. Raises AwayError."""
         handout, before = Handout(self.topic, self.encoded), self.delivered
-        for consumer, offsets in list(self._offsets.items()):
-            piece: RowRange | None = None
-            lost: list[int] = []
-            try:
-                while offsets and consumer in rooms:
-                    offset = offsets[0]
-                    if piece is None or not piece.first <= offset < piece.stop:
-                        piece = self._maybe_here(offset, handout, before)
-                    offsets.popleft()
-                    if piece is None:
-                        lost.append(offset)
-                    else:
-                        self._hand_to(consumer, handout, piece.batch, offset - piece.first, rooms)
-            finally:  # also if the next row is away
-                if lost:
-                    self._tell_gap(lost)
-            if not offsets:
-                del self._offsets[consumer]
-        handout.send()
-        self._host.counts["bus.delivered"] += self.delivered - before
-
-    def _maybe_here(self, offset: int, handout: Handout, before: int) -> RowRange | None:
-        """Return the piece with a row, if there is one. Raises AwayError; what was handed out goes out before."""
         try:
-            return self._host.recent.find(self.topic, offset)
-        except AwayError:
+            for consumer in self._pending.consumers():
+                if consumer in rooms:
+                    self._pump_consumer(consumer, handout, rooms)
+        finally:  # also if the next row is away
             handout.send()
             self._host.counts["bus.delivered"] += self.delivered - before
-            raise
+
+    def _pump_consumer(self, consumer: Consumer, handout: Handout, rooms: dict[Consumer, int]) -> None:
+        piece: RowRange | None = None
+        lost: list[int] = []
+        offsets = self._pending.kept(consumer)
+        if not offsets:
+            self._look_further(consumer)
+        try:
+            while offsets and consumer in rooms:
+                offset = offsets[0]
+                if piece is None or not piece.first <= offset < piece.stop:
+                    piece = self._host.recent.find(self.topic, offset)
+                offsets.popleft()
+                if piece is None:
+                    lost.append(offset)
+                else:
+                    self._hand_to(consumer, handout, piece.batch, offset - piece.first, rooms)
+        finally:
+            if lost:
+                self._tell_gap(lost)
+        self._pending.settle(consumer)
+
+    def _look_further(self, consumer: Consumer) -> None:
+        """Look for pending offsets that are not kept in memory, in one piece of rows."""
+        start = self._pending.maybe_rest(consumer)
+        if start is None:
+            return
+        piece = self._host.recent.find(self.topic, start)
+        if piece is not None:
+            self._pending.refill(consumer, piece, self.feed.end)
+            return
+        following = self._host.recent.first_from(self.topic, start + 1, self.feed.end)
+        self._tell_gap(range(start, following))
+        self._pending.skip(consumer, following, self.feed.end)
 
     def _tell_gap(self, offsets: Sequence[int]) -> None:
         self._host.counts["bus.gaps"] += 1
@@ -221,8 +227,8 @@ class LiveSubscription(Subscription):
     def regrouped(self) -> None:
         if self.kind == "key_shared":
             self._ring = KeyRing(self.consumers.active)
-        for consumer in [each for each in self._offsets if each not in self.consumers.active]:
-            del self._offsets[consumer]  # its pending messages are lost with it
+            for lost in self._pending.regroup(self._ring, self.feed.end, self.consumers.active):
+                self._tell_gap(lost)
         if not self.consumers.active:
             self._next = None
             self._caught_up()
