@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceway.broker.door import Door
-from raceway.broker.view.queues import QueueConsumerRow, QueueSummary
+from raceway.model.intents.queues import QueueConsumerRow, QueueSummary
 from tests.rigs.queues import MQ, PUBSUB, QueueBench
 
 

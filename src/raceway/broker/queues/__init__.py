@@ -5,5 +5,6 @@ access    tokens and permissions
 table     all queues: create, find, restore their cursors
 queue     one queue and the consumers that wait on it
 pubsub    publish/subscribe queues: each message to every subscriber of its tag
+listing   queues and consumers as rows
 consumer  peers that consume, and what they are delivered
 """

@@ -16,6 +16,7 @@ from raceway.broker.places import find_offset, rows_of
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.access import QueueAccess
 from raceway.broker.queues.consumer import QueueConsumer
+from raceway.broker.queues.listing import summaries
 from raceway.broker.queues.table import QueueTable
 from raceway.broker.requests.exchanges import Exchanges, text_of
 from raceway.broker.runs import Refused, stretches
@@ -34,7 +35,16 @@ from raceway.model.intents.administration import PeekQueue, PurgeQueue, QueuePee
 from raceway.model.intents.batches import Publish, Request, Taken
 from raceway.model.intents.credentials import Authorization, Authorize
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests, ResumeDeliveries
+from raceway.model.intents.queues import (
+    Arm,
+    ConfirmDeliveries,
+    CreateQueue,
+    Enqueue,
+    EnqueueRequests,
+    ListQueues,
+    QueueList,
+    ResumeDeliveries,
+)
 from raceway.model.subscriptions import Start
 from raceway.model.topics import is_reserved
 
@@ -63,6 +73,7 @@ class QueueCalls:
             PurgeQueue: self._purge,
             RemoveQueue: self._remove,
             Authorize: self._authorize,
+            ListQueues: lambda peer, call: QueueList(tuple(summaries(self._queues))),
         }
 
     def leave(self, peer: Peer) -> None:

@@ -33,12 +33,13 @@ from raceway.errors import (
     UnknownQueueError,
 )
 from raceway.model.intents.peers import SubscriptionKind
+from raceway.model.intents.queues import PUBSUB
 from raceway.model.security import Principal
 from raceway.model.subscriptions import LAST, Start
 from raceway.model.topics import canonical_name
 
 QUEUES = "queues"
-PUBSUB, TEMPORARY = 2, 4
+TEMPORARY = 4
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ import msgspec
 
 from raceway.model.envelope import Batch, Column
 from raceway.model.intents.credentials import Credential
-from raceway.model.intents.kinds import Done, IntentFor
+from raceway.model.intents.kinds import Done, IntentFor, Outcome
 from raceway.model.subscriptions import LAST, Start
 
 
@@ -83,3 +83,42 @@ class CreateQueue(IntentFor[Done], frozen=True):
     start: Start = LAST
     maker: str = ""
     credential: Credential | None = None
+
+
+# Bit of the mode of a queue.
+PUBSUB = 2
+
+
+class QueueConsumerRow(msgspec.Struct, frozen=True, gc=False):
+    """A consumer of a queue. `topics` is None in ordinary queues."""
+
+    address: str
+    armed: bool
+    topics: tuple[str, ...] | None
+
+
+class QueueSummary(msgspec.Struct, frozen=True, gc=False):
+    """A queue. `guarded`: a token is required to use it. `backlog` counts messages that were not delivered; it is 0
+    for publish/subscribe."""
+
+    name: str
+    mode: int
+    maker: str
+    made_ms: int
+    guarded: bool
+    backlog: int
+    consumers: tuple[QueueConsumerRow, ...]
+
+    @property
+    def is_pubsub(self) -> bool:
+        return bool(self.mode & PUBSUB)
+
+
+class QueueList(Outcome, frozen=True):
+    """Queues, in order of creation."""
+
+    rows: tuple[QueueSummary, ...]
+
+
+class ListQueues(IntentFor[QueueList], frozen=True):
+    """List the queues."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
@@ -11,12 +11,11 @@ import msgspec
 from raceway import config
 from raceway.broker.door import Door
 from raceway.broker.peers import Peer
-from raceway.broker.view.queues import QueueSummary
 from raceway.errors import QueueKindError, RacewayError, UnauthenticatedError
 from raceway.model.intents.administration import RecordChange
 from raceway.model.intents.credentials import Authorization, Authorize, Credential
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.queues import CreateQueue
+from raceway.model.intents.queues import CreateQueue, ListQueues, QueueList, QueueSummary
 from raceway.model.security import Permission, Principal
 from raceway.net.connection import Connection
 from raceway.wires.zbus.codec import admin, encode
@@ -28,6 +27,8 @@ from raceway.wires.zbus.listen.tracker import Tracker
 from raceway.wires.zbus.settings import ZbusWire
 
 Method: TypeAlias = Callable[[Connection, Admin, Principal], bytes | None]
+# The answer of a method that shows the queues.
+Shown: TypeAlias = Callable[[Admin, BrokerReport], bytes]
 
 CREATE, REPORT = "create_mq", "track_report"
 # Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
@@ -48,12 +49,19 @@ class Administration:
         self._console = console
         self.queue_made: Callable[[], None] = lambda: None
         self.tracker = Tracker(door.runtime.loop)
-        page, data = (self._page, self.encode_report) if serves_queues else (self._tracker_page, self.tracker.encode)
+        # Methods that show the queues, for which the bus is asked.
+        self._listing: dict[Method, Shown] = {}
         self._methods: dict[str, Method] = {
-            "index": lambda session, event, principal: encode.page(event.msgid, page()),
-            "data": lambda session, event, principal: encode.json_reply(event.msgid, data()),
+            "index": lambda session, event, principal: encode.page(event.msgid, self._tracker_page()),
+            "data": lambda session, event, principal: encode.json_reply(event.msgid, self.tracker.encode()),
         }
         if serves_queues:
+            self._listing = {
+                self._methods["index"]: lambda event, report: encode.page(event.msgid, self._page(report)),
+                self._methods["data"]: lambda event, report: encode.json_reply(
+                    event.msgid, admin.encode_description(report)
+                ),
+            }
             self._methods[CREATE] = self._malformed_create
         if self._settings.tracker:
             self._methods |= {"track_sub": self._track_sub, REPORT: self._track_report}
@@ -71,10 +79,15 @@ class Administration:
         # Brokers that report themselves may use the tracker's token.
         code = self._settings.tracker_token if event.method == REPORT else ""
         call = Authorize(Credential(event.token, code), NEEDED.get(event.method) if method is not None else None)
-        self._door.perform(peer, call, partial(self._authorized, session, event, method))
+        self._door.perform(peer, call, partial(self._authorized, session, peer, event, method))
 
     def _authorized(
-        self, session: Connection, event: Admin, method: Method | None, outcome: Authorization | RacewayError
+        self,
+        session: Connection,
+        peer: Peer,
+        event: Admin,
+        method: Method | None,
+        outcome: Authorization | RacewayError,
     ) -> None:
         if not session.open:
             return
@@ -83,10 +96,25 @@ class Administration:
             answer = _refusal(outcome, event)
         elif method is None:
             answer = encode.refusal_reply(encode.method_not_found(event.method, event.msgid))
+        elif (shown := self._listing.get(method)) is not None:
+            self._door.perform(peer, ListQueues(), partial(self._listed, session, event, shown))
+            return
         else:
             answer = self._answer(method, session, event, outcome.principal)
         if answer is not None:
             session.write(answer)
+        session.note_answered()
+
+    def _listed(self, session: Connection, event: Admin, shown: Shown, outcome: QueueList | RacewayError) -> None:
+        if not session.open:
+            return
+        answer: bytes | None
+        if isinstance(outcome, RacewayError):
+            answer = _refusal(outcome, event)
+        else:
+            rows = outcome.rows
+            answer = self._answer(lambda *_: shown(event, self._report(rows)), session, event, Principal("", ""))
+        session.write(answer or b"")
         session.note_answered()
 
     def _answer(self, method: Method, session: Connection, event: Admin, principal: Principal) -> bytes | None:
@@ -116,11 +144,11 @@ class Administration:
         self._door.perform(peer, entry, lambda recorded: _reply(session, answer))
 
     def encode_report(self) -> bytes:
-        return admin.encode_description(self.report())
+        """Return the description of this bus for trackers."""
+        return admin.encode_description(self._report(self._door.view.queues))
 
-    def report(self) -> BrokerReport:
-        """Return the description of this bus for `data` and for trackers."""
-        table = {row.name: self._info(row) for row in self._door.view.queues}
+    def _report(self, rows: Iterable[QueueSummary]) -> BrokerReport:
+        table = {row.name: self._info(row) for row in rows}
         return BrokerReport(self._advertised, self._door.runtime.clock_us() // 1000, table)
 
     def _info(self, row: QueueSummary) -> QueueInfo:
@@ -138,8 +166,8 @@ class Administration:
             load_factor=row.backlog / (len(row.consumers) or 1),
         )
 
-    def _page(self) -> bytes:
-        return render_page(self.report(), self._door.view, self._console)
+    def _page(self, report: BrokerReport) -> bytes:
+        return render_page(report, self._door.view, self._console)
 
     def _tracker_page(self) -> bytes:
         return render_tracker_page(self._advertised, self.tracker.table)
