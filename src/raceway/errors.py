@@ -42,6 +42,8 @@
     │   ├── UnauthenticatedError    missing or invalid credentials
     │   │   └── TooManyFailuresError    too many invalid tokens: wait
     │   ├── ForbiddenError          not permitted
+    │   ├── LanesError              a bus of several lanes cannot do it
+    │   ├── OtherLaneError          the topic is in another lane than the console that was asked
     │   └── RemoteError             a client's call was answered with an error
     └── LocalError                errors of this process, its disk or its configuration
         ├── ConfigError             invalid setting; names the key
@@ -441,6 +443,22 @@ class TooManyFailuresError(UnauthenticatedError, code="too_many_failures"):
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many invalid tokens: wait {math.ceil(wait_s)} s")
         self.wait_s = wait_s
+
+
+class LanesError(FactsError, PeerError, code="lanes"):
+    """A request for `what` a bus of several lanes cannot do."""
+
+    sentence = "a bus of several lanes does not support this: {what}"
+    what: str
+
+
+class OtherLaneError(FactsError, PeerError, code="other_lane"):
+    """A `topic` of another lane, `lane`, whose console is at `url`."""
+
+    sentence = "{topic!r} is in lane {lane}: ask its console, {url}"
+    topic: str
+    lane: int
+    url: str
 
 
 class ForbiddenError(FactsError, PeerError, code="forbidden"):

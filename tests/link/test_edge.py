@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raceway.errors import BusyError, DiskFullError, NoRouteError, UnavailableError, UnsupportedError
+from raceway.errors import BusyError, DiskFullError, LanesError, NoRouteError, UnavailableError
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 from raceway.model.intents.batches import Publish, Respond, Taken
 from raceway.model.intents.kinds import Done
@@ -21,7 +21,7 @@ from raceway.model.intents.peers import (
     Subscribe,
     Unsubscribe,
 )
-from raceway.model.intents.queues import Arm, CreateQueue, Enqueue, EnqueueRequests, ResumeDeliveries
+from raceway.model.intents.queues import Arm, CreateQueue, Enqueue, EnqueueRequests, ListQueues, ResumeDeliveries
 from raceway.model.intents.reading import ReadTopic
 from tests.rigs.doubles import Message, RecordingPeer, batch_of, new_id
 from tests.rigs.edged import Edged
@@ -318,7 +318,7 @@ def test_what_several_lanes_do_not_carry_is_refused_before_it_is_sent(edged: Edg
     a, b, _, _ = topics(edged)
     whole = Publish(publish_of(a, b).batch, whole=True)
     for intent in (whole, ReadMetrics(), ReadTopic("q", "first", 1, 1)):
-        assert isinstance(edged.perform(sender, intent), UnsupportedError)
+        assert isinstance(edged.perform(sender, intent), LanesError)
     assert edged.rows() == []
     batch = publish_of(a, a).batch
     batch.producer = b"ann"
@@ -442,6 +442,16 @@ def test_a_request_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> N
     edged.request(asker, Message(a, id=b"asked", parent=b"cause"))
     edged.publish(responder, Message(b, id=b"1", parent=responder.masked))
     assert stored_chains(edged) == [("1", "asked", "cause")]
+
+
+def test_queues_of_all_lanes_are_listed_or_none(edged: Edged) -> None:
+    asker = edged.peer()
+    for name in topics(edged):
+        assert edged.perform(asker, CreateQueue(name.decode())) == Done()
+    listed = edged.perform(asker, ListQueues())
+    assert {row.name for row in listed.rows} == {name.decode() for name in topics(edged)}
+    edged.links[1].lose()
+    assert isinstance(edged.perform(asker, ListQueues()), UnavailableError)
 
 
 def test_a_message_of_a_queue_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.errors import UnsupportedError
+from raceway.errors import LanesError
 from raceway.link import splitting
 from raceway.link.codec.bodies import RequestBody
 from raceway.link.splitting import LanePart, Splitter
 from raceway.model.envelope import PUBLISH, ZBUS, Batch
 from raceway.model.intents.administration import PurgeQueue, RemoveQueue
-from raceway.model.intents.batches import Publish, Respond
+from raceway.model.intents.batches import Park, Publish, Respond
 from raceway.model.intents.peers import ListPeers, ReadMetrics
 from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests
 from raceway.model.lanes import LaneTable
@@ -76,7 +76,7 @@ def test_a_batch_of_one_lane_is_passed_on_as_it_is(splitter: Splitter) -> None:
 def test_what_cannot_be_split_is_refused(splitter: Splitter) -> None:
     batch = batch_of(b"publish", Message(NAMES[1]), Message(NAMES[2]))
     for intent in (Publish(batch, whole=True), ReadMetrics()):
-        with pytest.raises(UnsupportedError, match="bus of several lanes"):
+        with pytest.raises(LanesError, match="several lanes"):
             splitter.parts(intent, OTHER)
 
 
@@ -86,6 +86,13 @@ def test_queues_are_in_the_lanes_of_their_names(splitter: Splitter) -> None:
         for intent in (CreateQueue(text), PurgeQueue(text, None), RemoveQueue(text, None), Arm(name, b"ticket")):
             assert splitter.parts(intent, OTHER) == [(lane, intent, [])]
     assert splitter.parts(ListPeers(), OTHER) == [(OTHER, ListPeers(), [])]
+
+
+def test_a_message_that_nobody_accepts_is_kept_in_its_lane(splitter: Splitter) -> None:
+    batch = batch_of(b"publish", Message(NAMES[1]), Message(NAMES[2]))
+    for row, lane in enumerate((1, 2)):
+        park = Park(batch, row, "receiver", "reason")
+        assert splitter.parts(park, OTHER) == [(lane, park, [])]
 
 
 def test_confirmed_deliveries_go_to_the_lanes_of_their_queues(splitter: Splitter) -> None:

@@ -62,6 +62,8 @@ class Bus:
         self.meter = Meter()
         self.logs = LogWatch(clock_us)
         self.runtime = Runtime(settings, loop, clock_us, self.meter.counts, self.logs.emit, journal.after_commit)
+        # With those of connections of this process that are not this bus's own.
+        self.runtimes = [self.runtime]
         self.turn, self.credits, self.unfinished = self.runtime.turn, self.runtime.credits, self.runtime.unfinished
         self.security = Security(security, journal.state, self.set_state)
         self.draining = False
@@ -200,4 +202,6 @@ class Bus:
 
     def note_subscriptions(self) -> None:
         """Update `Runtime.audited` after subscriptions changed."""
-        self.runtime.audited = bool(self.routing.subscribers(AUDIT_STREAM))
+        audited = bool(self.routing.subscribers(AUDIT_STREAM))
+        for runtime in self.runtimes:
+            runtime.audited = audited

@@ -10,6 +10,7 @@ guarding     calls of peers and callbacks that may fail
 edge         the end of the wires over several lanes, with a caller for each
 splitting    which lanes perform which part of an intent
 joining      outcomes of intents that are performed in parts
+door         the edge as a door, for the wires
 lane         the end of the broker: performs what the callers of its socket ask
 peers        peers of callers, as the broker sees them
 streams      streams of consumers, at both ends

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from raceway.broker.door import CommitCallback
 from raceway.broker.peers import Peer
 from raceway.broker.tracing import Chains
-from raceway.errors import RacewayError, UnavailableError, UnsupportedError
+from raceway.errors import LanesError, RacewayError, UnavailableError
 from raceway.link.caller import LinkCaller
 from raceway.link.codec.bodies import RequestBody
-from raceway.link.joining import AnswerOrder, Joined, Outcomes, agreed, first_error, only, taken
+from raceway.link.joining import AnswerOrder, Join, Joined, Outcomes, agreed, first_error, only, queues_of_all, taken
 from raceway.link.splitting import Splitter
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import AskAll, Intent, Publish, Request
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.peers import Heartbeat, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
-from raceway.model.intents.queues import ConfirmDeliveries, Enqueue, EnqueueRequests, ResumeDeliveries
+from raceway.model.intents.queues import ConfirmDeliveries, Enqueue, EnqueueRequests, ListQueues, ResumeDeliveries
 from raceway.model.lanes import LaneTable
 from raceway.net.timers import Clock
 from raceway.net.turn import Turn
@@ -82,11 +82,14 @@ class Edge:
     ) -> None:
         """Perform an intent of a connected peer, as `Door.perform` does.
 
-        Rows of a batch whose lane is away are refused with UnavailableError, the others are taken. UnsupportedError
+        Rows of a batch whose lane is away are refused with UnavailableError, the others are taken. LanesError
         for what is not carried over several lanes.
         """
         if isinstance(intent, EVERYWHERE):
             self._tell_all(peer, intent, done)
+            return
+        if isinstance(intent, ListQueues):
+            self._ask_all(peer, intent, queues_of_all, done)
             return
         if isinstance(intent, CAUSED):
             # Before it is split: messages of a batch may name each other.
@@ -94,7 +97,7 @@ class Edge:
             self._chains.unmask_parents(intent.batch)
         try:
             parts = self._splitter.parts(intent, self._any().lane)
-        except UnsupportedError as error:
+        except LanesError as error:
             self._order.add(peer, 1, only, done).answer(None, error.with_traceback(None))
             return
         several = agreed if isinstance(intent, ConfirmDeliveries) else taken
@@ -102,6 +105,10 @@ class Edge:
         commit = None if committed is None else joined.commit
         for lane, part, rows in parts:
             self.callers[lane].perform(peer, part, partial(joined.answer, rows), commit)
+
+    def unmasked(self, message_id: bytes) -> bytes:
+        """Return the sender's id of a message that was delivered here under a masked id; any other id as it is."""
+        return self._chains.unmask(message_id)[0]
 
     def after_commit(self, done: CommitCallback) -> None:
         """Call back when everything performed so far is committed, or with the error if that failed somewhere.
@@ -141,6 +148,12 @@ class Edge:
         joined = self._order.add(peer, len(self.callers), partial(self._agreed, peer, intent), done)
         for caller in self.callers:
             caller.perform(peer, intent, partial(self._heard, joined, caller))
+
+    def _ask_all(self, peer: Peer, intent: Intent, join: Join, done: Callable[[Any], None] | None) -> None:
+        """Ask all lanes. One that is away refuses for all: a list without its part would look complete."""
+        joined = self._order.add(peer, len(self.callers), join, done)
+        for caller in self.callers:
+            caller.perform(peer, intent, partial(joined.answer, None))
 
     def _heard(self, joined: Joined, caller: LinkCaller, outcome: Any) -> None:
         is_away = isinstance(outcome, UnavailableError) and not caller.is_open

@@ -13,6 +13,7 @@ from raceway.errors import RacewayError
 from raceway.link.guarding import guarded
 from raceway.model.intents.batches import Taken
 from raceway.model.intents.kinds import Done
+from raceway.model.intents.queues import QueueList
 
 # The parts of an intent, each with its outcome.
 Outcomes = list[tuple[Any, Any]]
@@ -115,6 +116,14 @@ def agreed(outcomes: Outcomes) -> Done | RacewayError:
     told = [outcome for _, outcome in outcomes]
     refused = next((outcome for outcome in told if isinstance(outcome, RacewayError)), None)
     return refused or Done(any(outcome.changed for outcome in told))
+
+
+def queues_of_all(outcomes: Outcomes) -> QueueList | RacewayError:
+    """Return the queues of all lanes, in order of creation."""
+    told = [outcome for _, outcome in outcomes]
+    refused = next((outcome for outcome in told if isinstance(outcome, RacewayError)), None)
+    rows = () if refused else sorted((row for each in told for row in each.rows), key=lambda row: row.made_ms)
+    return refused or QueueList(tuple(rows))
 
 
 def taken(outcomes: Outcomes) -> Taken:

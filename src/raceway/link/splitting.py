@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from raceway.errors import UnsupportedError
+from raceway.errors import LanesError
 from raceway.link.codec.bodies import RequestBody
 from raceway.model.envelope import Batch
 from raceway.model.intents.administration import PeekQueue, PurgeQueue, RecordChange, RemoveQueue
-from raceway.model.intents.batches import AskAll, Intent, Publish, Request, Respond
+from raceway.model.intents.batches import AskAll, Intent, Park, Publish, Request, Respond
 from raceway.model.intents.credentials import Authorize
 from raceway.model.intents.peers import Audit, DisconnectPeer, ListPeers, ListSubscriptions, ListTopics
 from raceway.model.intents.queues import Arm, ConfirmDeliveries, CreateQueue, Enqueue, EnqueueRequests
@@ -55,20 +56,22 @@ class Splitter:
     def parts(self, intent: Intent, other: int) -> list[LanePart]:
         """Return who performs what. `other`: the lane of what any lane can do, or refuse.
 
-        Raises UnsupportedError for what cannot be split, or is not known here.
+        Raises LanesError for what cannot be split, or is not known here.
         """
         match intent:
             case Publish() | Request() | AskAll() | Respond() | Enqueue() | EnqueueRequests():
                 return self._by_row(intent, self._lanes_of_rows(intent, other))
             case CreateQueue() | PeekQueue() | PurgeQueue() | RemoveQueue():
                 return [LanePart(self._lane_of(intent.name.encode()), intent, [])]
+            case Park():
+                return [LanePart(self._lane_of(intent.batch.item("topic", intent.row) or b""), intent, [])]
             case Arm():
                 return [LanePart(self._lane_of_named(intent.queue, intent.ticket), intent, [])]
             case ConfirmDeliveries():
                 return self._confirmed(intent) or [LanePart(other, intent, [])]
         if isinstance(intent, ANYWHERE):
             return [LanePart(other, intent, [])]
-        raise UnsupportedError("bus of several lanes", type(intent).__name__)
+        raise LanesError(name_of(intent))
 
     # ---- batches -----------------------------------------------------------------------------------------------------
 
@@ -76,7 +79,7 @@ class Splitter:
         if len(set(lanes)) == 1:  # of almost every batch
             return [LanePart(lanes[0], intent, [])]
         if isinstance(intent, Publish) and intent.whole:
-            raise UnsupportedError("bus of several lanes", "Publish of all rows or none")
+            raise LanesError("publish of all rows or none, to several lanes")
         rows_of: defaultdict[int, list[int]] = defaultdict(list)
         for row, lane in enumerate(lanes):
             rows_of[lane].append(row)
@@ -117,6 +120,11 @@ class Splitter:
         for delivery in intent.deliveries:
             of_lane[self._lane_of(delivery[0].encode())].append(delivery)
         return [LanePart(lane, ConfirmDeliveries(deliveries), []) for lane, deliveries in of_lane.items()]
+
+
+def name_of(intent: Intent) -> str:
+    """Return what an intent does, in words."""
+    return re.sub(r"\B(?=[A-Z])", " ", type(intent).__name__).lower()
 
 
 def _names(batch: Batch, queue: str) -> Iterable[tuple[bytes, bytes]]:
