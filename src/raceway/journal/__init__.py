@@ -8,6 +8,7 @@ Read in this order:
   read/       the catalogue of segments, and reading rows by position or topic
   integrity/  checksums, recovery at start, repair, verify
   query/      search, traces, flows, rows for people
+  lanes       folders of a bus of several lanes
   format, files, identity, lock, state, parquet, arrow, machine, log   what all of these share
 """
 

@@ -17,6 +17,7 @@ from raceway.journal.contract import Damage, Health, Post, Segment
 from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.recovery import recover
+from raceway.journal.lanes import check_undivided
 from raceway.journal.lock import FolderLock
 from raceway.journal.log import log
 from raceway.journal.machine import Machine
@@ -56,6 +57,7 @@ class LocalJournal(ThreadedIntake[WriterOutcome], JournalReading):
         self._damage = DamageLog(_log_damage)
         self._outcomes: queue.SimpleQueue[WriterOutcome] = self._machine.queue()
         self._files.make_folder(self._folder)
+        check_undivided(self._folder, self._files)
         # Locked before anything is read: recovery truncates files and must be alone with them.
         self._lock = FolderLock(self._folder, self._files)
         try:

@@ -17,6 +17,7 @@ from raceway.journal.format import MARKER_SIZE
 from raceway.journal.identity import maybe_marker
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_end, report_holes
+from raceway.journal.lanes import check_undivided
 from raceway.journal.read.catalogue import ARCHIVE, SEGMENT, FolderCatalogue
 from raceway.journal.read.reading import CatalogueReading
 from raceway.journal.read.segment import BlockSegment, resumable_index
@@ -126,6 +127,7 @@ class Reader(CatalogueReading):
             raise JournalError(f"{self._folder} is not a data folder")
         marker = maybe_marker(self._files, self._folder)
         if marker is None and not any(self._folder.glob(f"{SEGMENT}*")):
+            check_undivided(self._folder, self._files)
             raise JournalError(f"{self._folder} contains no journal")
         # Sealed segments need no marker, so a folder without blocks can be read with any.
         return marker or bytes(MARKER_SIZE)
