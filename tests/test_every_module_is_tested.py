@@ -20,6 +20,7 @@ TESTS = Path(__file__).parent
 ELSEWHERE = {
     # Parts of a whole that is tested through its front.
     "broker/delivery/test_catch_up.py": "broker/delivery/live_peer",
+    "broker/view/test_queues.py": "broker/queues/listing",
     "broker/queues/test_table.py": "broker/delivery/gaps",
     "broker/queues/test_calls.py": "broker/queues/access broker/queues/consumer model/intents/queues",
     "broker/registry/test_registry.py": "broker/registry/contracts broker/registry/references broker/registry/versions",
@@ -27,7 +28,7 @@ ELSEWHERE = {
     "broker/security/test_security.py": "broker/view/permissions model/security",
     "broker/subscriptions/test_table.py": "broker/subscriptions/settings model/intents/subscriptions",
     "cluster/test_place.py": "cluster/status journal/kafka/client kafka/replicas",
-    "cluster/test_takeover.py": "cluster/ownership server/clustered",
+    "cluster/test_takeover.py": "cluster/ownership server/clustered server/events",
     "config/test_reading.py": "config/sections wires/danube/settings wires/mb/settings",
     "contract/test_journal.py": "journal/contract journal/log journal/read/reading",
     "journal/archive/test_copying.py": "journal/archive/lease journal/archive/ledger",
@@ -53,6 +54,7 @@ ELSEWHERE = {
     "schema/test_json_schema.py": "schema/json_cost schema/json_text",
     "schema/test_protobuf.py": "schema/proto_text schema/protobuf_compatibility",
     "schema/test_values.py": "schema/avro_datum",
+    "server/test_lanes.py": "link/door server/lane",
     "server/test_process.py": "server/bus server/quiet server/running",
     "server/test_supervising.py": "server/tethered",
     "telemetry/test_exporter.py": "server/exporting",

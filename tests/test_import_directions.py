@@ -50,8 +50,8 @@ ALLOWED: dict[str, set[str]] = {
     "client": VOCABULARY | {"net"} | RECORDS | {f"wires.{wire}.client" for wire in WIRES},
     "pipeline": VOCABULARY | {"config", "journal", "schema", "wires.captures"} | RECORDS
     | {f"wires.{wire}.{part}" for wire in WIRES for part in ("capture", "codec")},
-    "server": VOCABULARY | {"config", "cluster", "journal", "kafka", "schema", "broker", "net", "web", "telemetry"}
-    | RECORDS | {"wires.server"}
+    "server": VOCABULARY | {"config", "cluster", "journal", "kafka", "schema", "broker", "link", "net", "web"}
+    | RECORDS | {"wires.server", "telemetry"}
     | {"pipeline.spark"},  # asked whether Java and PySpark are there
     "testing": {"errors", "server.embedded"},
     "spark": {"errors", "config", "pipeline", LIST},

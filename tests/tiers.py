@@ -22,6 +22,7 @@ SLOW = (
     "tests/recovery/test_seneca_kill.py",
     "tests/recovery/test_zbus_kill.py",
     "tests/server/test_lifeline.py",
+    "tests/server/test_lanes.py::test_a_stop_keeps_everything",
     # The model of a queue looks at the same over a link, in everyday work.
     "tests/link/test_contract.py::test_a_subscription_does_over_the_link_what_the_model_says",
     "tests/link/test_mb_over_lanes.py::test_acknowledged_messages_are_there_once_and_in_order_while_lanes_are_killed",

@@ -96,3 +96,12 @@ def test_files_that_cannot_be_used_are_named(files: Path, certificate: str, key:
     with pytest.raises(ConfigError, match=reason) as caught:
         context(files / certificate, files / key)
     assert caught.value.key == named
+
+
+def test_a_shared_port_is_bound_by_several_and_by_no_other() -> None:
+    port = free_port_base()
+    with bind("127.0.0.1", port, shared=True) as one, bind("127.0.0.1", port, shared=True) as two:
+        one.listen()
+        two.listen()
+        with pytest.raises(ConfigError, match=f"port {port} on .* is in use"):
+            bind("127.0.0.1", port)

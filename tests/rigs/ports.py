@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from raceway.config import PORTS_IN_A_ROW
 from raceway.server import ports
 from raceway.server.ports import HIGHEST, LOWEST
 
@@ -13,6 +14,6 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 SHARE = (HIGHEST + 1 - LOWEST) // WORKERS
 
 
-def free_port_base() -> int:
-    """The first of ten free ports in a row, which no other worker is about to take."""
-    return ports.free_port_base(LOWEST + WORKER * SHARE, LOWEST + (WORKER + 1) * SHARE - 1)
+def free_port_base(count: int = PORTS_IN_A_ROW) -> int:
+    """The first of so many free ports in a row, which no other worker is about to take."""
+    return ports.free_port_base(LOWEST + WORKER * SHARE, LOWEST + (WORKER + 1) * SHARE - 1, count)

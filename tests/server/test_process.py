@@ -20,7 +20,7 @@ from raceway.journal import open_journal
 from raceway.journal.lock import maybe_began
 from raceway.journal.read.reader import Reader
 from raceway.server import process
-from raceway.server.process import Console, _announced, repeat, urls_of
+from raceway.server.process import Console, announced, repeat, urls_of
 from raceway.server.running import maybe_running
 from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench
@@ -207,7 +207,7 @@ def test_what_is_repeated_goes_on_until_it_is_cancelled() -> None:
 
 def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
     journal, listen = config.JournalSettings(folder=str(tmp_path)), config.Listen()
-    with _announced(journal, urls_of(listen, {"mb": 1})):
+    with announced(journal, urls_of(listen, {"mb": 1})):
         file = tmp_path / "raceway.json"
         assert file.stat().st_mode & 0o777 == 0o600
         document = {"pid": os.getpid(), "urls": {"mb": "mb://127.0.0.1:1"}, "began": maybe_began(os.getpid())}
@@ -217,6 +217,6 @@ def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_takes_its_announcement_back(tmp_path: Path) -> None:
     journal = config.JournalSettings(folder=str(tmp_path))
-    with pytest.raises(RuntimeError), _announced(journal, {"mb": "mb://127.0.0.1:1"}):
+    with pytest.raises(RuntimeError), announced(journal, {"mb": "mb://127.0.0.1:1"}):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

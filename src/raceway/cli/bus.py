@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from raceway import config, wires
-from raceway.cli.output import ExitCode, fail, misuse
+from raceway.cli.output import ExitCode, fail, misuse, note
 from raceway.cli.saved_buses import maybe_used, saved_bus
 from raceway.errors import (
     ConnectionLostError,
@@ -33,7 +33,7 @@ from raceway.errors import (
 )
 from raceway.net.client.address import parse_url
 from raceway.net.client.failures import NO_BUS, not_connected
-from raceway.server.running import maybe_running
+from raceway.server.running import Running, maybe_running
 
 if TYPE_CHECKING:
     import http.client
@@ -143,15 +143,37 @@ def console_url(url: str | None, data: Path | None, *, context: str | None = Non
         misuse(
             f"{named.url} names one wire; this command needs the bus, by its console port: --url raceway://HOST:PORT"
         )
-    return _urls_of(data_folder(data))["console"]
+    folder = data_folder(data)
+    return console_of(_running(folder), folder)
+
+
+def console_of(running: Running, folder: Path) -> str:
+    """Return the URL of the console of the bus on this folder. Of several lanes it is the first's, which is told."""
+    if running.consoles:
+        note(
+            f"the bus has {len(running.consoles)} lanes, and this is of lane 0 alone; "
+            f"--data {folder / 'lane-1'} names another"
+        )
+    return running.urls["console"]
 
 
 def _urls_of(folder: Path) -> dict[str, str]:
     """Return the URLs of the bus that runs on a data folder. Ends the command if none does."""
+    return _running(folder).urls
+
+
+def _running(folder: Path) -> Running:
+    """Return the bus that runs on a data folder. Ends the command if none does."""
     running = maybe_running(folder)
     if running is None:
         fail(_missing(folder), ExitCode.UNREACHABLE)
-    return running.urls
+    return running
+
+
+def has_lanes(folder: Path) -> bool:
+    """Return whether a bus of several lanes runs on a data folder."""
+    running = maybe_running(folder)
+    return running is not None and bool(running.consoles)
 
 
 def _missing(folder: Path) -> str:

@@ -62,6 +62,8 @@ class ClientOptions(options.OverWire):
                 output.misuse(f"{named.url} is not of the wire {self.wire}: name the bus, --url raceway://HOST:PORT")
             return named.url
         wire, known = self.wire or usual, [each.name for each in wires.WIRES]
+        if self.wire is None and wire == HTTP and named is None and bus.has_lanes(self.folder):
+            wire = wires.WIRES[0].name  # a console has the topics of its lane alone
         if wire == HTTP:
             return bus.console_url(self.url, self.data, context=self.context)
         if wire not in known:

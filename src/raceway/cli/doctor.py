@@ -90,6 +90,8 @@ def examine(
     data: Path | None, config_file: Path | None, token: str = "", wait_s: float = bus.CONSOLE_S
 ) -> Iterator[Finding]:
     """Check the bus of this data folder, whether it runs or not, and what it needs to run."""
+    from raceway.journal.lanes import lane_folder, maybe_lanes
+
     yield from _machine()
     try:
         settings = config.load(config_file, flags={"journal.folder": data and str(data)}, sections=wires.sections())
@@ -103,7 +105,9 @@ def examine(
     running = maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
     yield from _bus(folder, running, token, wait_s)
-    yield from _journal(folder)
+    lanes = maybe_lanes(folder)
+    for part in [folder] if lanes is None else [lane_folder(folder, number) for number in range(lanes)]:
+        yield from _journal(part)
     yield from _archive(folder, settings.config, wait_s)
     yield from _cluster(settings.config.cluster, wait_s)
     yield from _wanted_ports(settings.config.listen) if running is None else _open_ports(running)
@@ -166,7 +170,8 @@ def _bus(folder: Path, running: Running | None, token: str, wait_s: float) -> It
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}, with its console at {running.urls['console']}")
-    yield from _health(running.urls["console"], token, wait_s)
+    for console in running.consoles or (running.urls["console"],):
+        yield from _health(console, token, wait_s)
 
 
 def _health(url: str, token: str, wait_s: float) -> Iterator[Finding]:
@@ -286,12 +291,15 @@ def _wanted_ports(listen: config.Listen) -> Iterator[Finding]:
 
 
 def _open_ports(running: Running) -> Iterator[Finding]:
-    """Check that the running bus holds the ports that it has opened."""
+    """Check that the running bus holds the ports that it has opened, also those of its lanes."""
+    import psutil
+
+    own = [f"process {each.pid} " for each in (running, *psutil.Process(running.pid).children())]
     for door, url in running.urls.items():
         port = urlsplit(url).port
         assert port is not None
         holder = _maybe_holder(port)
-        if holder is not None and holder.startswith((f"process {running.pid} ", ANOTHER_USER)):
+        if holder is not None and holder.startswith((*own, ANOTHER_USER)):
             yield Finding("ok", f"port {port}", f"{door}, held by the bus")
         else:
             yield Finding("bad", f"port {port}", f"{door} of the bus, but held by {holder or 'no process'}")

@@ -185,7 +185,7 @@ class OverBus(OnFolder):
         if self.named is not None:
             return bus.maybe_console(self.named.url)
         running = maybe_running(self.folder)
-        return None if running is None else running.urls["console"]
+        return None if running is None else bus.console_of(running, self.folder)
 
     @property
     def credential(self) -> str:

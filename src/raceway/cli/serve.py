@@ -63,6 +63,12 @@ def serve(
         "--durability",
         "When a message counts as stored: after fdatasync, after write, or at once (kept in memory only).",
     ] = None,
+    lanes: Annotated[
+        int | None,
+        "--lanes N",
+        "Run the bus in N processes, each with the topics of one lane. Default: 1. The number cannot change later.",
+        {"min": 1, "max": 64},
+    ] = None,
     cluster: Annotated[
         str | None, "--cluster URL", "Keep the journal on Kafka, in the cluster kafka://HOST:PORT,…/NAME."
     ] = None,
@@ -80,21 +86,31 @@ def serve(
     status 0. With --cluster one node of a cluster serves; the others wait, answer 503 on `/readyz`, and take over.
     """
     settings = bus.load({
-        "journal.durability": durability, "cluster.url": cluster, "cluster.advertise": advertise,
+        "journal.durability": durability, "lanes.count": lanes, "cluster.url": cluster, "cluster.advertise": advertise,
         "cluster.kafka_config": kafka_config and str(kafka_config),
     })  # fmt: skip
-    run(settings, beside=partial(_welcomed, f" --data {bus.data}" if bus.data else ""))
+    folder = f" --data {bus.data}" if bus.data else ""
+    if settings.config.lanes.count > 1:
+        # Imported on use: most buses are one process.
+        from raceway.server.lanes import run_lanes
+
+        raise typer.Exit(run_lanes(settings, partial(_welcome, folder)))
+    run(settings, beside=partial(_welcomed, folder))
 
 
 @asynccontextmanager
 async def _welcomed(folder: str, urls: dict[str, str]) -> AsyncIterator[None]:
+    _welcome(folder, urls)
+    yield
+
+
+def _welcome(folder: str, urls: dict[str, str]) -> None:
     """Say on a terminal where the console is and what to try next. A service manager reads `ready` alone."""
     if sys.stdout.isatty():
         print(f"the console is at {urls['console']}/")
         print("try this in other terminals:")
         print(f"  raceway sub 'hello.#'{folder}")
         print(f"  raceway pub hello.world '{{\"n\": 1}}'{folder}", flush=True)
-    yield
 
 
 def up(

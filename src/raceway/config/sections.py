@@ -528,6 +528,17 @@ class ClusterSettings(Section, frozen=True):
     """Blocks kept in the data folder, so that readers need not ask Kafka. May be deleted at any time."""
 
 
+class LaneSettings(Section, frozen=True):
+    """Lanes: processes of one bus on this machine, each with a part of the topics."""
+
+    count: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Number of lanes, one for each processor at most. It cannot be changed for a data folder. 1: one process."""
+    restart_s: Interval = 0.2
+    """Delay before a lane that has ended is started again; doubles with each further failure, up to 5 s."""
+    link_s: Interval = 5.0
+    """Time within which a lane that starts waits for the others before it opens its ports."""
+
+
 class Config(OpenSection, frozen=True):
     """All settings of the bus."""
 
@@ -543,3 +554,4 @@ class Config(OpenSection, frozen=True):
     sql: SqlSettings = SqlSettings()
     storage: StorageSettings = StorageSettings()
     cluster: ClusterSettings = ClusterSettings()
+    lanes: LaneSettings = LaneSettings()

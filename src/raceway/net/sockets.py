@@ -14,8 +14,11 @@ from raceway.errors import ConfigError
 Bind = Callable[[str, int], socket.socket]
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a bound TCP socket. Raises ConfigError that names the host or port and says what to do."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Return a bound TCP socket. Raises ConfigError that names the host or port and says what to do.
+
+    `shared`: with other processes of this user that bind it so; the kernel divides connections among them.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a label that IDNA cannot encode
@@ -24,6 +27,8 @@ def bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     # Without it a restart fails while connections of the previous process are in TIME-WAIT.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind(address)
     except OSError as error:

@@ -12,6 +12,9 @@ from raceway.broker.broker import Broker
 from raceway.broker.door import Door
 from raceway.journal import wall_clock_us
 from raceway.journal.contract import Journal
+from raceway.link.door import EdgeDoor
+from raceway.model.lanes import LaneTable
+from raceway.net.ids import random_id
 
 
 class LocalBus:
@@ -36,6 +39,25 @@ class LocalBus:
         """Return whether no request is open and everything is committed."""
         journal = self.broker.journal
         return not self.expiring and journal.committed + 1 >= journal.next_sequence
+
+
+class EdgeBus(LocalBus):
+    """The wires of a process with one lane of several. Its lane is a bus like any, which serves all processes."""
+
+    door: EdgeDoor
+
+    def __init__(self, lane: LocalBus, table: LaneTable) -> None:
+        super().__init__(lane.broker, EdgeDoor(lane.broker, table, random_id()))
+
+    def on_pressure(self, pause: Callable[[bool], None]) -> None:
+        """See `LocalBus.on_pressure`. Any of the lanes may be behind."""
+        self.door.on_pressure(pause)
+
+    async def settled(self) -> None:
+        """Wait until every lane that is there has stored what was asked of it so far."""
+        settled = asyncio.Event()
+        self.door.runtime.after_commit(lambda error: settled.set())
+        await settled.wait()
 
 
 def local_bus(settings: config.Config, journal: Journal, loop: asyncio.AbstractEventLoop) -> LocalBus:

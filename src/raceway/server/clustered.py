@@ -31,6 +31,7 @@ from raceway.journal.lock import FolderLock
 from raceway.model.addresses import host_port
 from raceway.net.sockets import bind
 from raceway.server.doors import CONSOLE, ports
+from raceway.server.events import either
 from raceway.server.lifeline import Lifeline
 from raceway.server.standby import standby_port
 
@@ -85,7 +86,7 @@ class ClusterNode:
             while not self._stop.is_set():
                 self._changed.clear()
                 if not self._should:
-                    await _either(self._stop, self._changed)
+                    await either(self._stop, self._changed)
                     continue
                 self._ownership.take()
                 try:
@@ -94,7 +95,7 @@ class ClusterNode:
                     self._reason = f"the lane cannot be opened: {error}"
                     log.error("lane not opened", reason=str(error))
                     self._ownership.release()
-                    await _either(self._stop, self._changed, timeout_s=RETRY_S)
+                    await either(self._stop, self._changed, timeout_s=RETRY_S)
         return None
 
     def _open(self, record: ClusterRecord) -> KafkaJournal:
@@ -126,13 +127,13 @@ class ClusterNode:
         if lost and lost[0]:
             # Another has claimed the lane. If the group does not agree, that is so for a moment only: no strife.
             self._changed.clear()
-            await _either(self._stop, self._changed, timeout_s=self._settings.cluster.session_timeout_s)
+            await either(self._stop, self._changed, timeout_s=self._settings.cluster.session_timeout_s)
 
     async def _watch(self, ended: asyncio.Event) -> None:
         """End a term when the process stops, or when another node should own the lane."""
         while not self._stop.is_set() and self._should:
             self._changed.clear()
-            await _either(self._stop, self._changed)
+            await either(self._stop, self._changed)
         ended.set()
 
     # ---- told by the group, in its thread ----------------------------------------------------------------------------
@@ -181,16 +182,6 @@ class ClusterNode:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
             await asyncio.to_thread(lane.close)
-
-
-async def _either(*events: asyncio.Event, timeout_s: float | None = None) -> None:
-    """Return when one of the events is set, or the time is over."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 def _data_folder(journal: config.JournalSettings) -> Path:

@@ -24,12 +24,16 @@ log = structlog.get_logger("raceway.listen")
 CONSOLE, CONSOLE_OFFSET = "console", 6
 
 
-def ports(listen: config.Listen) -> dict[str, int]:
-    """Return the numbers of the ports that are opened, by name: from `port_base`, or each wire's default."""
+def ports(listen: config.Listen, *, over_lanes: bool = False) -> dict[str, int]:
+    """Return the numbers of the ports that are opened, by name: from `port_base`, or each wire's default.
+
+    `over_lanes`: those that a bus of several lanes opens.
+    """
     found = [(CONSOLE_OFFSET, CONSOLE, listen.port_base + CONSOLE_OFFSET if listen.port_base else listen.console_port)]
     found += [
         (port.offset, port.name, number)
         for wire in wires.WIRES
+        if wire.over_lanes or not over_lanes
         for port in wire.ports
         if (number := wire.port_of(port, listen)) is not None
     ]
@@ -42,7 +46,8 @@ def encrypted_ports() -> set[str]:
 
 
 class Doors:
-    """The listening ports of all wires. With `only` this port opens and no other."""
+    """The listening ports of all wires; with `over_lanes`, those that a bus of several lanes opens. With `only` this
+    port opens and no other."""
 
     def __init__(
         self,
@@ -51,9 +56,11 @@ class Doors:
         loop: asyncio.AbstractEventLoop,
         only: str | None = None,
         bind: Bind = bind,
+        *,
+        over_lanes: bool = False,
     ) -> None:
         self._bus, self._listen, self._loop, self._bind = bus, settings.listen, loop, bind
-        parts = BusParts(bus.door, settings, loop, ports(settings.listen), only)
+        parts = BusParts(bus.door, settings, loop, ports(settings.listen, over_lanes=over_lanes), only)
         # Servers by the name of their wire, and by the ports that each opens.
         self.wires: dict[str, WireServer] = {}
         self._ports: dict[str, WireServer] = {}

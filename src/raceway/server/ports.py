@@ -12,13 +12,13 @@ from raceway.errors import UnavailableError
 LOWEST, HIGHEST = 10_000, 32_767
 
 
-def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST) -> int:
-    """The first of enough consecutive free ports on 127.0.0.1, chosen at random to avoid others who search, too."""
+def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST, count: int = PORTS_IN_A_ROW) -> int:
+    """The first of so many consecutive free ports on 127.0.0.1, chosen at random to avoid others who search, too."""
     for _ in range(200):
-        base = random.randint(lowest, highest - PORTS_IN_A_ROW + 1)  # noqa: S311 - no secret
-        if all(_is_free(port) for port in range(base, base + PORTS_IN_A_ROW)):
+        base = random.randint(lowest, highest - count + 1)  # noqa: S311 - no secret
+        if all(_is_free(port) for port in range(base, base + count)):
             return base
-    raise UnavailableError(f"no {PORTS_IN_A_ROW} free ports in a row found between {lowest} and {highest}")
+    raise UnavailableError(f"no {count} free ports in a row found between {lowest} and {highest}")
 
 
 def _is_free(port: int) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.door import Door
+from raceway.errors import ConfigError
 from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
@@ -58,6 +59,17 @@ def run(settings: config.Settings, *, only: str | None = None, beside: Beside | 
 
     With `only` this port alone is opened, and no console.
     """
+    chosen = prepare(settings)
+    if chosen.lanes.count > 1:
+        raise ConfigError("lanes.count", "only `raceway serve` runs a bus of several lanes")
+    serve = partial(_serve_one, port=only) if only else partial(_serve, beside=beside)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(chosen, serve))
+    return 0
+
+
+def prepare(settings: config.Settings) -> config.Config:
+    """Prepare this process for a bus, or for processes that it forks. Return the settings."""
     leave_pandas_out()
     for warning in settings.warnings:
         log.warning("setting renamed", meaning=warning)
@@ -66,10 +78,17 @@ def run(settings: config.Settings, *, only: str | None = None, beside: Beside | 
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    serve = partial(_serve_one, port=only) if only else partial(_serve, beside=beside)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings.config, serve))
-    return 0
+    _warn_insecure(settings.config.listen)
+    return settings.config
+
+
+def _warn_insecure(listen: config.Listen) -> None:
+    if listen.insecure and not config.is_loopback(listen.host):
+        log.warning(
+            "insecure listener",
+            host=listen.host,
+            meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
+        )
 
 
 async def _run(settings: config.Config, serve: Serve) -> None:
@@ -77,12 +96,6 @@ async def _run(settings: config.Config, serve: Serve) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if settings.listen.insecure and not config.is_loopback(settings.listen.host):
-        log.warning(
-            "insecure listener",
-            host=settings.listen.host,
-            meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
-        )
     if settings.cluster.url:
         # Imported on use: most buses are alone, and have no client of Kafka.
         from raceway.server.clustered import ClusterNode
@@ -114,14 +127,14 @@ async def _serve(
         repeat(loop, settings.journal.upkeep_s, journal.upkeep),
         repeat(loop, 1.0, bus.tick),
         repeat(loop, settings.listen.http.live_ms / 1000, console.live.sample),
-        *_renewing(loop, settings.listen, doors),
+        *renewing(loop, settings.listen, doors),
     ]
     if settings.history.interval_s:
         tasks.append(repeat(loop, settings.history.interval_s, console.recorder.record))
     traces = exporting(settings.telemetry, journal, bus.set_state, door.runtime.clock_us, allowed)
     async with doors.running(), traces:
         urls = urls_of(settings.listen, chosen)
-        with _announced(settings.journal, urls):
+        with announced(settings.journal, urls):
             print("ready", flush=True)
             log.info("bus ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
             async with beside(urls) if beside else contextlib.nullcontext():
@@ -159,7 +172,8 @@ async def _serve_one(
 
 
 class Console:
-    """uvicorn on a given socket, in the running loop, without its signal handlers."""
+    """uvicorn on a given socket, in the running loop, without its signal handlers. `doors` are the ports of the bus, by
+    default those of the settings."""
 
     def __init__(
         self,
@@ -169,12 +183,13 @@ class Console:
         more: Sequence[Routes] = (),
         data: Path | None = None,
         bind: Bind = bind,
+        doors: Mapping[str, int] | None = None,
     ) -> None:
         listen = settings.listen
         self._socket = bind(config.plain_host(listen), port)
         hosts = (*listen.hosts, listen.host)
         app = build_app(
-            door, hosts, settings.security.admin_token, more, listen, ports(listen), data, settings.history,
+            door, hosts, settings.security.admin_token, more, listen, doors or ports(listen), data, settings.history,
             settings.sql, settings.storage,
         )  # fmt: skip
         self.live, self.recorder = app.state.live, app.state.recorder
@@ -212,7 +227,7 @@ def repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[]
     return loop.create_task(again())
 
 
-def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> list[asyncio.Task[None]]:
+def renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> list[asyncio.Task[None]]:
     """Reload certificates on SIGHUP and when their files change. Without certificates, ignore SIGHUP."""
     certificates = doors.certificates
     loop.add_signal_handler(signal.SIGHUP, certificates.reload if certificates else lambda: None)
@@ -231,14 +246,14 @@ def urls_of(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _announced(journal: config.JournalSettings, urls: dict[str, str]) -> Iterator[None]:
+def announced(journal: config.JournalSettings, urls: dict[str, str], consoles: tuple[str, ...] = ()) -> Iterator[None]:
     """Keep `raceway.json` in the data folder during the context, so that commands find the bus."""
     if journal.durability == "memory":
         yield
         return
     file = Path(journal.folder) / RUNNING_FILE
     try:
-        _write_private(file, msgspec.json.encode(Running(os.getpid(), urls, maybe_began(os.getpid()))))
+        _write_private(file, msgspec.json.encode(Running(os.getpid(), urls, maybe_began(os.getpid()), consoles)))
     except OSError as error:  # a full disk must not prevent a start: messages can still be read
         log.warning("raceway.json not written", file=str(file), reason=str(error))
     try:

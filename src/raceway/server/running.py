@@ -12,11 +12,13 @@ RUNNING_FILE = "raceway.json"
 
 
 class Running(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Contents of `raceway.json`. `began` is the `maybe_began` of the process: its id alone may be another's by now."""
+    """Contents of `raceway.json`. `began` is the `maybe_began` of the process: its id alone may be another's by now.
+    `consoles`: those of all lanes, if it has several."""
 
     pid: int
     urls: dict[str, str]
     began: int | None = None
+    consoles: tuple[str, ...] = ()
 
 
 def maybe_running(folder: Path) -> Running | None:

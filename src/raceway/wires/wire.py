@@ -80,6 +80,8 @@ class Wire:
     namespaces  whether it can name topics of all namespaces, not only of the default one
     durable     whether its clients can consume from durable subscriptions by name
     own_times   whether the hops of its answered requests have times of the bus's clock alone
+    over_lanes  whether a bus of several lanes serves it
+    one_lane    keys of settings that only a bus of one lane can have
     adds_keys   whether its payloads also have the keys by which they are routed, which no schema describes
     colours     in the console, light and dark
     """
@@ -99,6 +101,8 @@ class Wire:
     durable: bool = False
     own_times: bool = False
     adds_keys: bool = False
+    over_lanes: bool = True
+    one_lane: tuple[str, ...] = ()
     colours: tuple[str, str] = ("#64748b", "#a3b0c2")
 
     def port_of(self, port: WirePort, listen: Listen) -> int | None:

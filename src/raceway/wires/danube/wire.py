@@ -22,5 +22,6 @@ WIRE = Wire(
     capture="raceway.wires.danube.capture.reader:form",
     namespaces=True,
     durable=True,
+    over_lanes=False,
     colours=("#0f8a63", "#4fd1a1"),
 )

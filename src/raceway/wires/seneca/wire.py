@@ -25,5 +25,6 @@ WIRE = Wire(
         lends_topic=True,
     ),
     adds_keys=True,
+    over_lanes=False,
     colours=("#9333ea", "#c99bff"),
 )

@@ -27,5 +27,6 @@ WIRE = Wire(
     # The answer is a message to the reply queue that the request names.
     pairing=Pairing(asked=("reply_to", "message_id"), answered=(("topic", "message_id"),), kind="publish"),
     own_times=True,
+    one_lane=("listen.zbus.tracker", "listen.zbus.trackers"),
     colours=("#b45309", "#f5a94b"),
 )
