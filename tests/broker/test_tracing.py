@@ -21,7 +21,8 @@ def unmasked(chains: Chains, *messages: Message) -> list[tuple[bytes | None, byt
 
 def test_many_messages_are_remembered_as_each_is_and_the_oldest_are_forgotten() -> None:
     chains = Chains(kept_rows=2)
-    chains.remember_all([(b"m%d" % number, (b"r%d" % number, b"root")) for number in range(3)])
+    for number in range(3):
+        chains.remember_all({b"m%d" % number: (b"r%d" % number, b"root")})
     assert [chains.unmask(b"m%d" % number) for number in range(3)] == [
         (b"m0", b"m0"),
         (b"r1", b"root"),
@@ -154,10 +155,10 @@ def test_batches_are_bounded_by_their_rows_the_newest_stays_whatever_its_size() 
     minted = [mint_batch(4) for _ in range(5)]
     for masked in minted:
         chains.remember_batch(masked, list(masked), None)
-    assert len(chains._batches) == 2
+    assert len(chains._batches) == 3, "as many as hold ten rows"
     large = mint_batch(50)
     chains.remember_batch(large, [b"x"] * 50, None)
-    assert list(chains._batches) == [large[0][:PREFIX_LENGTH]]
+    assert len(chains._batches) == 1
     assert chains.unmask(large[49]) == (b"x", b"x")
 
 

@@ -11,9 +11,9 @@ is one concatenation. Publishes are not answered, so guessing such an id gains n
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Mapping
 
+from raceway.broker.remembered import Remembered
 from raceway.model.envelope import Batch, Hop, encode_json
 from raceway.net.ids import random_id
 
@@ -67,30 +67,22 @@ class Chains:
     """Maps a parent id, masked or not, to (real parent, root of the chain)."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
-        self._kept_rows = kept_rows
-        self._single: OrderedDict[bytes, tuple[bytes, bytes]] = OrderedDict()
-        self._batches: OrderedDict[bytes, tuple[list[bytes | None], list[bytes | None] | None]] = OrderedDict()
-        self._batch_rows = 0
+        self._single: Remembered[bytes, tuple[bytes, bytes]] = Remembered(kept_rows)
+        self._batches: Remembered[bytes, tuple[list[bytes | None], list[bytes | None] | None]] = Remembered(kept_rows)
 
     def remember(self, masked_id: bytes, message_id: bytes, correlation_id: bytes) -> None:
         """Remember a message that is forwarded under a masked id."""
-        self._single[masked_id] = (message_id, correlation_id)
-        self._trim_single()
+        self._single.put(masked_id, (message_id, correlation_id))
 
-    def remember_all(self, messages: Iterable[tuple[bytes, tuple[bytes, bytes]]]) -> None:
+    def remember_all(self, messages: Mapping[bytes, tuple[bytes, bytes]]) -> None:
         """Remember messages by their masked ids: the id and the root of each."""
-        self._single.update(messages)
-        self._trim_single()
+        self._single.put_all(messages)
 
     def remember_batch(
         self, masked_ids: list[bytes], message_ids: list[bytes | None], correlation_ids: list[bytes | None] | None
     ) -> None:
         """Remember publishes whose masked ids came from one `mint_batch`."""
-        self._batches[masked_ids[0][:PREFIX_LENGTH]] = (message_ids, correlation_ids)
-        self._batch_rows += len(message_ids)
-        while self._batch_rows > self._kept_rows and len(self._batches) > 1:
-            _, (gone, _) = self._batches.popitem(last=False)
-            self._batch_rows -= len(gone)
+        self._batches.put(masked_ids[0][:PREFIX_LENGTH], (message_ids, correlation_ids), len(message_ids))
 
     def unmask_parents(self, batch: Batch) -> None:
         """Replace the parents of a batch by the real ones, and set the roots of their chains. A root named by the
@@ -112,8 +104,7 @@ class Chains:
             roots.append(root)
             message_id = batch.item("message_id", row)
             if root is not None and message_id is not None:
-                self._single[message_id.lower()] = (message_id, root)
-        self._trim_single()
+                self._single.put(message_id.lower(), (message_id, root))
         batch.parent_id, batch.correlation_id = parents, roots
 
     def _remember_roots(self, batch: Batch) -> None:
@@ -121,18 +112,13 @@ class Chains:
         parent belong to the same chain."""
         for message_id, root in zip(batch.column("message_id"), batch.column("correlation_id"), strict=True):
             if message_id is not None and root is not None:
-                self._single[message_id.lower()] = (message_id, root)
-        self._trim_single()
+                self._single.put(message_id.lower(), (message_id, root))
 
     def unmask(self, parent_id: bytes) -> tuple[bytes, bytes]:
         """Return (real parent, root). An unknown id, for example from before a restart, is its own parent and root."""
         key = parent_id.lower()
         known = self._single.get(key) or self._maybe_in_batch(key)
         return known if known is not None else (parent_id, parent_id)
-
-    def _trim_single(self) -> None:
-        while len(self._single) > self._kept_rows:
-            self._single.popitem(last=False)
 
     def _maybe_in_batch(self, key: bytes) -> tuple[bytes, bytes] | None:
         batch = self._batches.get(key[:PREFIX_LENGTH])

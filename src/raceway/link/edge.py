@@ -128,7 +128,7 @@ class Edge:
 
     def _note_forwarded(self, lane: int, requests: list[RequestBody]) -> None:
         self._splitter.note_forwarded(lane, requests)
-        self._chains.remember_all((each.forwarded_id, (each.message_id, each.correlation_id)) for each in requests)
+        self._chains.remember_all({each.forwarded_id: (each.message_id, each.correlation_id) for each in requests})
 
     def _note_copies(self, ids: Sequence[bytes | None], batch: Batch) -> None:
         """Remember messages by the ids under which peers get them: another lane does not know what these stand for."""
@@ -136,9 +136,11 @@ class Edge:
         if roots is None and ids == own:  # each is its own root, as an unknown id is
             return
         self._chains.remember_all(
-            (known_as.lower(), (own_id, root or own_id))
-            for known_as, own_id, root in zip(ids, own, batch.column("correlation_id"), strict=True)
-            if known_as and own_id  # some wires store messages without ids
+            {
+                known_as.lower(): (own_id, root or own_id)
+                for known_as, own_id, root in zip(ids, own, batch.column("correlation_id"), strict=True)
+                if known_as and own_id  # some wires store messages without ids
+            }
         )
 
     # ---- to all lanes ------------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ late, duplicate and unknown answers.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from raceway.broker.peers import AnswerName, Party, Peer, Pending
+from raceway.broker.remembered import Remembered
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
 from raceway.net.timers import TICK_MS, Clock, TimerWheel
@@ -37,7 +38,7 @@ class Correlation:
         # Open requests that queues have delivered, by name, in order of delivery.
         self._delivered: dict[AnswerName, dict[Pending, None]] = {}
         # By key, or by name if delivered by a queue. These cannot be equal: one has text, the other bytes.
-        self._finished: OrderedDict[Key | AnswerName, tuple[Pending, bytes]] = OrderedDict()
+        self._finished: Remembered[Key | AnswerName, tuple[Pending, bytes]] = Remembered(KEPT_FINISHED)
         self._wheel: TimerWheel[Key] = TimerWheel()
         self._sweeping = False
 
@@ -87,7 +88,8 @@ class Correlation:
         if request.open:
             self._delivered.setdefault(name, {})[request] = None
         else:  # a further answer is recognised by the new name
-            self._remember(name, request, self._finished.get(key, (request, LATE))[1])
+            finished = self._finished.get(key)
+            self._finished.put(name, (request, LATE) if finished is None else (request, finished[1]))
 
     def take(self, responder: Party, message_id: bytes) -> Pending | None:
         """Return and close the open request that this answer is for, if any."""
@@ -95,15 +97,30 @@ class Correlation:
         request = self._open.pop(key, None)
         if request is None:
             return None
-        if request.name is not None or self._patient:
-            self._finish(key, request, DUPLICATE)
-            return request
-        # As `_finish` does, for almost every request.
-        request.open = False
-        self._finished[key] = (request, DUPLICATE)
-        if len(self._finished) > KEPT_FINISHED:
-            self._finished.popitem(last=False)
+        self._finish(key, request, DUPLICATE)
         return request
+
+    def take_all(self, responder: Party, message_ids: Iterable[bytes | None]) -> list[Pending]:
+        """Return and close the open requests that answers are for, up to the first answer that is for none."""
+        taken: list[Pending] = []
+        if self._patient:
+            return taken
+        responder_id, finished = responder.id, dict[Key | AnswerName, tuple[Pending, bytes]]()
+        for message_id in message_ids:
+            if message_id is None:
+                break
+            key = (responder_id, message_id.lower())
+            request = self._open.pop(key, None)
+            if request is None:
+                break
+            taken.append(request)
+            if request.name is None:  # as `_finish` does, for almost every request
+                request.open = False
+                finished[key] = (request, DUPLICATE)
+            else:
+                self._finish(key, request, DUPLICATE)
+        self._finished.put_all(finished)
+        return taken
 
     def take_named(self, name: AnswerName) -> Pending | None:
         """Return and close the open request that was delivered first under this name, if any."""
@@ -145,10 +162,10 @@ class Correlation:
             if not keys:
                 del self._patient[request.requester]
         if request.name is None:
-            self._remember(key, request, verdict)
+            self._finished.put(key, (request, verdict))
         else:
             self._unname(request)
-            self._remember(request.name, request, verdict)
+            self._finished.put(request.name, (request, verdict))
 
     def _unname(self, request: Pending) -> None:
         waiting = self._delivered.get(request.name) if request.name is not None else None
@@ -156,13 +173,6 @@ class Correlation:
             waiting.pop(request, None)
             if not waiting and request.name is not None:
                 del self._delivered[request.name]
-
-    def _remember(self, key: Key | AnswerName, request: Pending, verdict: bytes) -> None:
-        self._finished[key] = (request, verdict)
-        if request.name is not None:
-            self._finished.move_to_end(key)  # names may be used again
-        if len(self._finished) > KEPT_FINISHED:
-            self._finished.popitem(last=False)
 
     def _sweep_later(self) -> None:
         if not self._sweeping:

@@ -171,7 +171,7 @@ class Exchanges:
     def _forward(self, opened: list[OpenRequest], batch: Batch) -> None:
         """Forward requests to peers immediately. Queues deliver after the commit."""
         self._bus.chains.remember_all(
-            [(each.forwarded_id, (each.message_id, each.correlation_id)) for _, each, _ in opened]
+            {each.forwarded_id: (each.message_id, each.correlation_id) for _, each, _ in opened}
         )
         asked: list[Matched] = [(row, each, None) for row, each, _ in opened if isinstance(each.responder, Peer)]
         responders: list[Peer] = [each.responder for _, each, _ in asked]  # type: ignore[misc]  # peers, as just found
@@ -217,11 +217,15 @@ class Exchanges:
     def _respond(self, peer: Peer, intent: Respond, done: OnCommit | None) -> Taken:
         bus, batch = self._bus, intent.batch
         refused: Refused = []
-        rows: list[Matched] = []
-        take = self.correlation.take
-        for row, message_id in enumerate(batch.column("message_id")):
-            request = None if message_id is None else take(peer, message_id)
-            if request is not None:  # almost every answer
+        message_ids = batch.column("message_id")
+        # Almost every answer.
+        rows: list[Matched] = [
+            (row, request, None) for row, request in enumerate(self.correlation.take_all(peer, message_ids))
+        ]
+        for row in range(len(rows), batch.count):
+            message_id = message_ids[row]
+            request = None if message_id is None else self.correlation.take(peer, message_id)
+            if request is not None:
                 rows.append((row, request, None))
                 continue
             request, verdict = self._match(peer, batch, row, message_id)
