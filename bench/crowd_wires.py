@@ -258,7 +258,7 @@ class CrowdHttp:
         return counter(b"HTTP/1.1 201")
 
     def await_answers(self, peer: socket.socket, lane: int = 0) -> CountReplies:
-        return counter(b"HTTP/1.1 200")
+        return counter(MARK)
 
     def payloads_of(self, data: bytes) -> Iterator[bytes]:
         return _bodies(data)
