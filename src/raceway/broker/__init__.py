@@ -15,4 +15,5 @@ Read in this order:
   security/      principals, roles, tokens
   reading, readers, places   stored messages; who is told of new ones; positions in a topic
   changes, metrics, logs, tracing, rates       who changed what, counters, log records, trace ids, rate limits
+  remembered     a table of the newest entries: ids of messages, requests that were answered
 """
