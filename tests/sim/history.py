@@ -30,9 +30,11 @@ from tests.sim.bus import GUEST, OPERATOR, TOKEN_SECRET, Bus
 from tests.sim.clients.client import Client, Make
 from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
 from tests.sim.clients.http import HttpClient, StreamClient
+from tests.sim.clients.live import PubSubClient, UnreliableClient
 from tests.sim.clients.mb import MbClient
 from tests.sim.clients.operator import Roles, set_up
 from tests.sim.clients.seneca import SenecaClient, SenecaTcpClient
+from tests.sim.clients.service import ServiceClient
 from tests.sim.clients.websocket import WebSocketClient
 from tests.sim.clients.zbus import ZbusClient
 from tests.sim.disk import SIZE
@@ -44,6 +46,7 @@ from tests.sim.world import World
 MAKES: dict[str, Make] = {
     "mb": MbClient, "http": HttpClient, "stream": StreamClient, "zbus": ZbusClient, "danube": DanubeClient,
     "seneca": SenecaClient, "ws": WebSocketClient, "senecatcp": SenecaTcpClient,
+    "service": ServiceClient, "pubsub": PubSubClient, "unreliable": UnreliableClient,
 }  # fmt: skip
 # How long the world may take to come to rest.
 _REST_S = 90.0
@@ -303,7 +306,11 @@ class History:
                 self.model.note_gone()
 
     def _files_of_rows(self) -> list[str]:
-        return sorted(name for name in self.world.disk.names if name.endswith((".blocks", ".parquet")))
+        disk = self.world.disk
+        # Unfinished work may have been removed, folder and all.
+        return sorted(
+            name for name in disk.names if name.endswith((".blocks", ".parquet")) and (disk.folder / name).exists()
+        )
 
     def _note_damage(self) -> None:
         self.model.is_damaged = True
@@ -392,6 +399,8 @@ class History:
             if client.line is not None and (waiting := client.unanswered()) and client.is_faultless:
                 raise Broken(f"{client.name} was never answered: {', '.join(waiting[:3])}")
         self.model.check_live()
+        if not world.disk.has_failed:  # what is undeliverable cannot be stored then
+            self.model.check_observers()
         self.model.check_asked()
         self._drain()
         self._check_leftovers()
@@ -485,6 +494,9 @@ class History:
         """When all clients have left, nothing of them is left."""
         world, bus = self.world, self.world.bus
         assert bus is not None
+        for client in self.clients.values():
+            client.retire()
+        world.run_for(5.0)
         for client in self.clients.values():
             client.leave("close")
         found = ""

@@ -62,3 +62,4 @@ class Message:
     is_malformed: bool = False  # not what the schema of its topic wants
     behind: int = -1  # the last position that was seen before it was sent
     key: str = ""  # its routing key, if it has one
+    subject: str = ""  # on a publish/subscribe queue, what it is about

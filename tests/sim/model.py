@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.sim.messages import TOKEN, Broken, Message, Row, State, token_of
-from tests.sim.receivers import Asked, Durable, LiveReader, Queue
+from tests.sim.receivers import Asked, Durable, LiveReader, Observer, Queue
 
 # Why answers are stored that nobody waited for.
 _UNWANTED = ("late", "duplicate")
+_UNDELIVERABLE = "raceway.undeliverable"
 
 
 class Model:
@@ -24,6 +25,9 @@ class Model:
         self.messages: dict[str, Message] = {}
         self.offsets: dict[tuple[str, int], str] = {}
         self.live: list[LiveReader] = []
+        self.observers: list[Observer] = []
+        # Messages that are stored as undeliverable.
+        self._undeliverable: set[str] = set()
         self.durable: dict[str, Durable] = {}
         self.queues: dict[str, Queue] = {}
         self.asked: dict[str, Asked] = {}
@@ -119,7 +123,7 @@ class Model:
         if message.state == "refused":
             raise Broken(f"{who} got {token}, which was refused")
 
-    def add_live(self, name: str, wants: Callable[[str], bool]) -> LiveReader:
+    def add_live(self, name: str, wants: Callable[[Message], bool]) -> LiveReader:
         """A live subscription, confirmed now."""
         reader = LiveReader(self, name, wants, self.now())
         self.live.append(reader)
@@ -127,9 +131,14 @@ class Model:
 
     def add_kept(self, name: str, topic: str) -> LiveReader:
         """An event stream that goes on after a loss behind what it has: from the first message on, over restarts."""
-        reader = LiveReader(self, name, lambda each: each == topic, -1.0, is_kept=True)
+        reader = LiveReader(self, name, lambda message: message.topic == topic, -1.0, is_kept=True)
         self.live.append(reader)
         return reader
+
+    def add_observer(self, name: str, topic: str, url: str) -> Observer:
+        """A service that observes a topic, attached now."""
+        self.observers.append(observer := Observer(self, name, topic, url))
+        return observer
 
     def add_durable(self, name: str, topic: str, *, is_keyed: bool = False) -> Durable:
         """A reliable subscription, confirmed now, if it is new."""
@@ -171,6 +180,8 @@ class Model:
             reader.is_open = reader.is_open and reader.is_kept
         for queue in self.queues.values():
             queue.note_end(kind)
+        for observer in self.observers:
+            observer.note_end(kind, self.now())
         if kind != "stop":
             self.excuse_answers()
         for asked in self.asked.values():
@@ -226,6 +237,8 @@ class Model:
             durable.acknowledged.clear()
         for queue in self.queues.values():
             queue.again |= queue.seen
+        for observer in self.observers:
+            observer.is_open = False
         for asked in self.asked.values():
             asked.served = 0
         self._was_killed = True
@@ -253,7 +266,10 @@ class Model:
         stored: dict[str, Row] = {}
         self._published = []
         self._dead.clear()
+        self._undeliverable.clear()
         for row in self.rows:
+            if row.topic == _UNDELIVERABLE and (found := TOKEN.search(row.payload)):
+                self._undeliverable.add(found[1].decode())
             if row.kind not in ("publish", "request") or row.topic.startswith("raceway."):
                 continue
             token = token_of(row.payload, f"the journal at {row.sequence}, on {row.topic},")
@@ -359,8 +375,22 @@ class Model:
             if reader.is_open:
                 for message in self.published():
                     got = reader.got.get(message.topic, {})
-                    if message.at > reader.since and reader.wants(message.topic) and message.token not in got:
+                    if message.at > reader.since and reader.wants(message) and message.token not in got:
                         raise Broken(f"{reader.name} missed {message.token} of {message.topic}")
+
+    def check_observers(self) -> None:
+        """Services that are attached were told everything, or it is undeliverable."""
+        for observer in self.observers:
+            for tokens in observer.on.values():
+                told = [self.messages[token] for token in tokens]
+                offsets = [each.offset for each in told if each.offset is not None and not each.is_repeated]
+                if offsets != sorted(offsets):
+                    raise Broken(f"{observer.name} was told messages in another order: {offsets}")
+            for message in self.published(observer.topic) if observer.is_open else ():
+                is_done = message.token in observer.taken or message.token in self._undeliverable
+                if message.at > observer.since and not is_done:
+                    told = "never told" if message.token not in observer.told else "told, and not told again,"
+                    raise Broken(f"{observer.name} was {told} {message.token}")
 
     def _check_order(self, reader: LiveReader) -> None:
         for topic, got in reader.got.items():
@@ -371,7 +401,7 @@ class Model:
                 raise Broken(f"{reader.name} got messages of {topic} in another order: {offsets}")
             for message in self.published(topic) if offsets else ():
                 is_between = message.offset is not None and offsets[0] <= message.offset <= offsets[-1]
-                if is_between and message.token not in got:
+                if is_between and message.token not in got and reader.wants(message):
                     raise Broken(
                         f"{reader.name} missed {message.token} of {topic}, offset {message.offset}, in between"
                     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.sim.messages import Broken
+from tests.sim.messages import Broken, Message
 
 if TYPE_CHECKING:
     from tests.sim.model import Model
@@ -16,7 +16,7 @@ class LiveReader:
     """A receiver of what is published while it is there: each once, in order, without a gap."""
 
     def __init__(
-        self, model: Model, name: str, wants: Callable[[str], bool], since: float, *, is_kept: bool = False
+        self, model: Model, name: str, wants: Callable[[Message], bool], since: float, *, is_kept: bool = False
     ) -> None:
         self.name, self.wants, self.since, self.is_kept = name, wants, since, is_kept
         self._model = model
@@ -25,7 +25,7 @@ class LiveReader:
 
     def take(self, token: str, topic: str, payload: bytes, offset: int | None = None) -> None:
         self._model.check_copy(token, topic, payload, self.name)
-        if not self.wants(topic):
+        if not self.wants(self._model.messages[token]):
             raise Broken(f"{self.name} got {token} of {topic}, which it has not subscribed to")
         got = self.got.setdefault(topic, {})
         if token in got:
@@ -99,6 +99,30 @@ class Durable:
 
     def note_acknowledged(self, token: str) -> None:
         self.acknowledged.setdefault(token, self._model.now())
+
+
+class Observer:
+    """A service that is told what is published on its topic while it is attached: in order, until it took it or it is
+    undeliverable."""
+
+    def __init__(self, model: Model, name: str, topic: str, url: str) -> None:
+        self.name, self.topic, self.url, self.since = name, topic, url, model.now()
+        self.told: set[str] = set()
+        # What it has taken: on HTTP by its answer, on a line when it was told.
+        self.taken: set[str] = set()
+        # What was told for the first time, by connection: of two of them the older may be the slower.
+        self.on: dict[object, list[str]] = {}
+        self.is_open = True
+
+    def take(self, token: str, connection: object) -> None:
+        if token not in self.told:
+            self.told.add(token)
+            self.on.setdefault(connection, []).append(token)
+
+    def note_end(self, kind: str, now: float) -> None:
+        """The bus ended: what waits for a service is in its memory, and becomes undeliverable in an orderly stop."""
+        if kind != "stop":
+            self.since = now
 
 
 class Queue:

@@ -99,7 +99,7 @@ def refused_and_stored(told: Told) -> None:
 
 
 def missed_by_a_subscriber(told: Told) -> None:
-    told.model.add_live("reader", lambda topic: True)
+    told.model.add_live("reader", lambda message: True)
     told.publish()
 
 
@@ -227,7 +227,7 @@ def test_a_broken_promise_is_found(do: Callable[[Told], None]) -> None:
 
 def test_kept_promises_are_not_found_fault_with() -> None:
     told = Told()
-    reader = told.model.add_live("reader", lambda topic: topic == "t")
+    reader = told.model.add_live("reader", lambda message: message.topic == "t")
     durable, queue = told.model.add_durable("s on t", "t", is_keyed=True), told.model.add_queue("t")
     stream = durable.open_stream()
     for _ in range(3):
@@ -253,7 +253,7 @@ def test_kept_promises_are_not_found_fault_with() -> None:
 
 def test_receivers_are_held_to_once() -> None:
     told = Told()
-    reader, queue = told.model.add_live("reader", lambda topic: True), told.model.add_queue("t")
+    reader, queue = told.model.add_live("reader", lambda message: True), told.model.add_queue("t")
     durable = told.model.add_durable("s on t", "t")
     message = told.publish()
     reader.take(message.token, "t", message.payload)
@@ -293,7 +293,7 @@ def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
 
 def test_what_was_lost_with_the_power_may_be_stored_behind_others_by_a_repeat() -> None:
     told = Told()
-    reader = told.model.add_live("reader", lambda topic: True)
+    reader = told.model.add_live("reader", lambda message: True)
     lost, kept = told.publish(acknowledged=False, stored=False), told.publish()
     for message in (lost, kept):
         reader.take(message.token, "t", message.payload)

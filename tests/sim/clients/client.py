@@ -150,6 +150,9 @@ class Client(Party):
             self.line.read_at(float("inf"))
             self.is_slow = False
 
+    def retire(self) -> None:
+        """Before the very end: take back what would outlast the connection."""
+
     def unanswered(self) -> list[str]:
         """What should have been answered by now, when everything is at rest."""
         return []

@@ -75,8 +75,7 @@ class DanubeClient(Client):
         if isinstance(event, h2.events.DataReceived):
             self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             self._bodies[event.stream_id] = self._bodies.get(event.stream_id, b"") + event.data
-            if event.stream_id in self._streams:
-                self._deliveries(event.stream_id)
+            self.take_body(event.stream_id)
         elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
             headers: dict[Any, Any] = dict(event.headers)
             status = headers.get("grpc-status")
@@ -174,6 +173,11 @@ class DanubeClient(Client):
         else:
             raise Broken(f"{self.name}: {message.token} is answered with status {status}")
 
+    def take_body(self, stream: int) -> None:
+        """Take what has come on a stream of deliveries; the body of an answer waits for its end."""
+        if stream in self._streams:
+            self._deliveries(stream)
+
     def _deliveries(self, stream: int) -> None:
         durable, on = self._streams[stream]
         for body in self._messages(stream):
@@ -200,12 +204,15 @@ class DanubeClient(Client):
             self._subscribe(dice)
 
     def produce(self, dice: random.Random) -> None:
-        topic = dice.choice(TOPICS[:2] if self._is_patient else TOPICS)
+        self.send_to(dice.choice(TOPICS[:2] if self._is_patient else TOPICS), dice, pb.Reliable)
+
+    def send_to(self, topic: str, dice: random.Random, strategy: Any) -> None:
+        """Send some messages to a topic, or make a producer of it first."""
         if topic not in self._producers:
             self.say(f"makes a producer of {topic}")
             request = pb.ProducerRequest(
                 request_id=1, producer_name=f"p{self.slot}-{self.number}", topic_name=f"/default/{topic}",
-                dispatch_strategy=pb.Reliable,
+                dispatch_strategy=strategy,
             )  # fmt: skip
             self._call("danube.ProducerService/CreateProducer", request, "producer", topic, pb.ProducerResponse)
             return

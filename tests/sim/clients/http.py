@@ -183,6 +183,7 @@ class HttpClient(OverHttp):
             message
             for message, at in self.history.repeatable
             if self.world.now - at < 400.0 and message.is_forbidden != self.may_use(message.topic)
+            if self._is_remembered(message)
         ]
         if within:
             message = dice.choice(within)
@@ -193,6 +194,14 @@ class HttpClient(OverHttp):
             self.say(f"publishes {message.token} to {message.topic} again")
             head = [("x-dedup-id", message.token), *self._named()]
             self.call("repeat", message, f"/topics/{message.topic}", message.payload, head)
+
+    def _is_remembered(self, message: Message) -> bool:
+        """Whether it is certainly among the last ids of its topic that the bus keeps."""
+        later = 0
+        for other, _ in self.history.repeatable:
+            if other.topic == message.topic and other is not message:
+                later += message.offset is None or other.offset is None or other.offset > message.offset
+        return later < self.world.settings.broker.subscriptions.dedup_ids
 
     def _repeated(self, message: Message, status: int, body: bytes) -> None:
         if status == 201 and message.state != "acknowledged":

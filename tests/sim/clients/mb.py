@@ -84,7 +84,8 @@ class MbClient(Client):
         elif kind == "request":
             self._responded(what, payload, code)
         elif kind == "subscribe" and not code:
-            self.readers[what] = self.model.add_live(f"{self.name} on {what}", lambda topic: matches(what, topic))
+            name = f"{self.name} on {what}"
+            self.readers[what] = self.model.add_live(name, lambda message: matches(what, message.topic))
         elif kind == "serve" and not code:
             self.serves.add(what)
         elif not kind and not code:
