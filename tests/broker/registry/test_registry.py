@@ -456,6 +456,21 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     assert (back.schema_id, back.version) == (2, 2)
 
 
+def test_what_is_lost_with_a_file_is_restored_from_versions_or_does_not_matter(bench: Bench) -> None:
+    register(bench, "orders")
+    register(bench, "orders", V2)
+    register(bench, "users", OTHER)
+    bench.broker.schemas.configure(bench.broker.topics.own("t"), "orders", "enforce", True)
+    for section in ("subjects", "registry"):
+        for key in list(bench.journal.state.section(section)):
+            bench.journal.set_state(section, key, None)
+    schemas = restarted(bench).schemas
+    assert schemas.latest("orders").version == 2
+    assert schemas.topic_schema(bench.broker.topics.own("t")).schema_id == 1
+    third, is_new = schemas.register(RegisterSchema("orders", "json_schema", V1.replace(b"a", b"c")))
+    assert (third.schema_id, third.version, third.registry_id, is_new) == (1, 3, 4, True)
+
+
 def test_bindings_survive_a_restart_and_hold_at_once(bench: Bench) -> None:
     register(bench, "orders")
     topic = bench.broker.topics.spelled(b"Orders", folds_case=False)

@@ -191,6 +191,16 @@ def test_a_subscription_with_live_consumers_is_not_removed(bench: SubscribingBen
         assert dict(bench.journal.state.section(section)) == {}
 
 
+def test_a_consumer_whose_subscription_is_lost_prevents_no_start(bench: SubscribingBench) -> None:
+    """Rows of both are in files of the journal, of which one may be lost."""
+    consumer = bench.member()
+    for key in list(bench.journal.state.section("subscriptions")):
+        bench.journal.set_state("subscriptions", key, None)
+    bench.restart()
+    assert not bench.broker.subscriptions.is_consumer(consumer.id)
+    assert bench.member().id != consumer.id
+
+
 def test_a_subscription_made_anew_starts_at_the_tail(bench: SubscribingBench) -> None:
     producer = bench.producer()
     bench.member().leave()

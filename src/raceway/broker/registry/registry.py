@@ -84,6 +84,16 @@ class Registry:
         found = [msgspec.convert(value, SchemaVersion) for value in state.section(VERSIONS).values()]
         for version in sorted(found, key=lambda version: (version.registry_id, version.created_at_ms)):
             self.known.hold(version)
+            self._complete(version)
+
+    def _complete(self, version: SchemaVersion) -> None:
+        """Restore from a version what was lost with the file of an older row: its subject, and numbers in use."""
+        record = self._subjects.setdefault(version.subject, SubjectRecord(version.schema_id))
+        record.next_version = max(record.next_version, version.version + 1)
+        self.known.names[version.schema_id] = version.subject
+        counters = self._counters
+        counters.schema_id = max(counters.schema_id, version.schema_id)
+        counters.registry_id = max(counters.registry_id, version.registry_id)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,9 @@ class Schemas(Registry):
 
     def topic_schema(self, topic: Topic) -> TopicSchema:
         binding = self._bindings.get(topic.name, NO_BINDING)
-        schema_id = None if binding.subject is None else self._subjects[binding.subject].schema_id
+        record = None if binding.subject is None else self._subjects.get(binding.subject)
+        # The subject of a binding may be lost with a file of the journal.
+        schema_id = None if record is None else record.schema_id
         return TopicSchema(topic.name, binding.subject, binding.policy, binding.validate_payload, schema_id)
 
     def bound_topics(self) -> Iterator[str]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from raceway import errors
 from raceway.broker.bus import Bus, IntentHandler
@@ -37,6 +38,8 @@ from raceway.model.intents.batches import Acknowledge, Return, Taken
 from raceway.model.intents.kinds import Done
 from raceway.model.intents.subscriptions import AttachConsumer, FindConsumer, OpenStream, Sink
 from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, SubscriptionType
+
+log = structlog.get_logger("raceway.broker")
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
@@ -417,12 +420,15 @@ class SubscriptionTable(SubscriptionHost):
             feed = self._feed(self._bus.topics.own(record.topic))
             kept = state.get(CURSORS, record.cursor_key) or {"offset": feed.end}
             kept = {**kept, "offset": min(kept["offset"], feed.end)}
-            subscription = self._build(feed, record, kept | self._recounted(feed, kept))
-            by_name[record.topic, record.name] = subscription
+            by_name[record.topic, record.name] = self._build(feed, record, kept | self._recounted(feed, kept))
         for consumer_id, value in list(state.section(CONSUMERS).items()):
             joined = msgspec.convert(value, ConsumerRecord)
             self._numbers = max(self._numbers, joined.number)
-            self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
+            subscription = by_name.get((joined.topic, joined.subscription))
+            if subscription is not None:
+                self._join(subscription, self._expect(int(consumer_id), joined))
+            else:  # its row was in a file that is lost; the consumer hears of it and subscribes again
+                log.warning("consumer of a lost subscription", topic=joined.topic, subscription=joined.subscription)
 
     def _recounted(self, feed: TopicFeed, kept: Mapping[str, Any]) -> dict[str, int]:
         """Return the numbers of requests in stored progress whose cursor was moved by retention; otherwise nothing."""
