@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from raceway.broker.queues import queue as queues
+from raceway.broker.queues.queue import CURSORS
 from tests.rigs.queues import QueueBench, QueuePeer
 from tests.rigs.rounds import rounds
 
@@ -43,6 +44,7 @@ class Model:
         self.appended: list[str | None] = []
         self.line: list[str] = []
         self.windows: dict[str, int] = {}
+        self.purged: set[int] = set()
 
     @property
     def cursor(self) -> int:
@@ -82,6 +84,7 @@ class Model:
         self.pump()
 
     def purge(self) -> None:
+        self.purged |= {offset for offset, owner in enumerate(self.rows) if owner == ""}
         self.rows = [None if owner == "" else owner for owner in self.rows]
 
     def start_again(self, cursor: int, end: int, entering: list[bool]) -> None:
@@ -102,6 +105,8 @@ class QueueMachine(RuleBasedStateMachine):
         # Of every row that was appended and not lost: does it enter the queue?
         self.entering: list[bool] = []
         self.kept = 0
+        # Offsets whose purge is committed.
+        self.purged: set[int] = set()
         self.tickets = 0
         self.bench = self.open()
         self.bench.create()
@@ -127,6 +132,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert not any(self.entering[queue.cursor : self.model.cursor])
         assert queue.backlog == len(self.model.rows) - queue.cursor
         assert self.bench.kept_cursor() == queue.cursor
+        self.purged = set(self.model.purged)
         assert len(queue._waiting) <= queues.KEPT_ROWS + HELD * len(NAMES)
         self.kept = queue.cursor
 
@@ -194,7 +200,12 @@ class QueueMachine(RuleBasedStateMachine):
         cursor = self.bench.kept_cursor()
         assert cursor is not None
         assert self.kept <= cursor <= self.model.cursor, "it never goes back, and never passes a row that was not taken"
+        kept = self.bench.journal.state.get(CURSORS, "queue:q")
+        dropped = set(range(kept.get("purged", 0))).difference(kept.get("spared", ()))
+        assert all(offset < cursor or offset in dropped for offset in self.purged)
+        self.model.purged &= dropped  # a kill may have come first
         del self.entering[end:]
+        self.entering = [enters and offset not in dropped for offset, enters in enumerate(self.entering)]
         self.model.start_again(cursor, end, self.entering)
         self.peers.clear()
 

@@ -211,6 +211,24 @@ def test_a_purge_drops_what_waits_and_leaves_what_is_handed_out(bench: QueueBenc
     assert peer.payloads == [b"0", b"new"]
 
 
+def test_a_purge_holds_after_a_restart_but_for_what_was_handed_out(bench: QueueBench) -> None:
+    peer = bench.peer()
+    bench.arm(peer)
+    bench.produce(*numbered(0, 5))
+    bench.settle()
+    assert bench.queue().purge() == 4
+    bench.produce(b"new")
+    bench.settle()
+    bench.restart()
+    peer = bench.peer()
+    bench.arm(peer, window=5)
+    bench.settle()
+    assert peer.payloads == [b"0", b"new"]
+    peer.take()
+    bench.settle()
+    assert bench.kept_cursor() == 6
+
+
 def test_what_an_administrator_skips_is_not_told_as_lost(bench: QueueBench) -> None:
     bench.create()
     bench.produce(*numbered(0, KEPT_ROWS + 500))

@@ -242,9 +242,12 @@ class QueueCalls:
         rows: list[dict[str, Any]] = yield self._bus.aside(lambda: rows_of(journal.read_topic(name, begin, *limits)))
         return QueuePeek(queue.backlog, rows[: call.limit])
 
-    def _purge(self, peer: Peer, call: PurgeQueue) -> int:
+    def _purge(self, peer: Peer, call: PurgeQueue) -> Steps[int]:
         self._queues.find(call.name, call.token)
-        return self._queues.ordinary(call.name).purge()
+        self._bus.journal.check_writable()
+        dropped = self._queues.purge(call.name)
+        yield self._bus.commit
+        return dropped
 
     def _remove(self, peer: Peer, call: RemoveQueue) -> Steps[Done]:
         self._bus.security.check(peer.principal, "ManageTopic", call.name)

@@ -17,7 +17,7 @@ wire must be expected (`forward`), and is void when its requester no longer wait
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -115,11 +115,26 @@ class Queue:
         # Rows before `_next` were read into memory; rows before `_end` are committed. Those between are in the journal.
         self._next = cursor
         self._end = end
+        # Rows before `_purged_to` were purged, but for those that were handed out then.
+        self._purged_to = 0
+        self._spared: set[int] = set()
 
     @property
     def cursor(self) -> int:
         """Offset of the first row that is not taken."""
         return min(self._first_waiting, min(self._handed, default=self._next))
+
+    def progress(self) -> dict[str, Any]:
+        """Return the state to be stored: the cursor, and a purge while rows before it are handed out."""
+        cursor = self.cursor
+        found: dict[str, Any] = {"topic": self.topic.name, "offset": cursor}
+        if cursor < self._purged_to:
+            found |= {"purged": self._purged_to, "spared": sorted(self._spared)}
+        return found
+
+    def resume(self, kept: Mapping[str, Any]) -> None:
+        """Take back what else than the cursor was stored."""
+        self._purged_to, self._spared = kept.get("purged", 0), set(kept.get("spared", ()))
 
     @property
     def backlog(self) -> int:
@@ -177,6 +192,8 @@ class Queue:
                 return
             self._next = offset + 1
             request = None if only_publishes else expected.pop(offset, None)
+            if offset < self._purged_to and offset not in self._spared:
+                continue
             if only_publishes or request is not None or _enters_unasked(batch, row):
                 size = len(payloads[row])  # type: ignore[arg-type]  # every row has one
                 if attributes is not None:
@@ -289,6 +306,7 @@ class Queue:
         if handed is None or handed[1].consumer is not consumer:
             return
         del self._handed[offset]
+        self._spared.discard(offset)
         entry, seat = handed
         seat.let_go(entry)
         if seat.window and seat.wants_more:
@@ -318,6 +336,7 @@ class Queue:
         self._waiting.clear()
         self._waiting_bytes = 0
         self._go_to(offset)
+        self._purged_to, self._spared = 0, set()
         for seat in self.consumers.values():
             if seat.wants_more:
                 self._armed.setdefault(seat.consumer, seat)
@@ -329,6 +348,7 @@ class Queue:
         self._waiting.clear()
         self._waiting_bytes = 0
         self._go_to(self._end)
+        self._purged_to, self._spared = self._end, set(self._handed)
         self._moved(self)
         return dropped
 

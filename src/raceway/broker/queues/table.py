@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -101,7 +102,7 @@ class QueueTable:
             cursor = None if record.is_pubsub else find_offset(self._bus.journal, topic.name, start)
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
             if cursor is not None:  # in the same commit: later rows of this turn belong to the queue
-                self._keep_cursor(topic.name, cursor)
+                self._keep(topic.name, {"topic": topic.name, "offset": cursor})
         self._join(topic, record)
 
     def find(self, name: str, token: str | None) -> QueueRecord:
@@ -162,7 +163,15 @@ class QueueTable:
         """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
         queue = self.ordinary(name)
         queue.move(offset)
-        self._keep_cursor(queue.topic.name, queue.cursor)
+        self._keep(queue.topic.name, queue.progress())
+
+    def purge(self, name: str) -> int:
+        """Drop what waits in a queue. Return how many offsets. Raises QueueKindError, UnavailableError."""
+        queue = self.ordinary(name)
+        dropped = queue.purge()
+        if not self._records[name].mode & TEMPORARY:
+            self._keep(queue.topic.name, queue.progress())
+        return dropped
 
     def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
         for name, record in self._records.items():
@@ -176,11 +185,12 @@ class QueueTable:
             self._pubsubs[name] = PubSubQueue(topic, self._bus, self._catch_ups)
             return
         end = self._bus.journal.offsets(topic.name)[1]
-        kept = self._maybe_kept_cursor(topic.name)
+        kept = self._maybe_kept(topic.name) or {"offset": end}
         queue = Queue(
-            topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap,
+            topic, min(kept["offset"], end), end, self._bus.journal, self._note_move, self._note_gap,
             lambda consumer, entry: self.linked(consumer, entry), self._bus.bring_back,
         )  # fmt: skip
+        queue.resume(kept)
         self._queues[name] = self._by_topic[topic] = queue
         self._bus.readers.add(topic, queue)
 
@@ -272,15 +282,14 @@ class QueueTable:
             queue.pump()
             if self._queues.get(queue.name) is queue and not self._records[queue.name].mode & TEMPORARY:
                 with contextlib.suppress(UnavailableError):
-                    self._keep_cursor(queue.topic.name, queue.cursor)
+                    self._keep(queue.topic.name, queue.progress())
 
-    def _keep_cursor(self, name: str, cursor: int) -> None:
-        if self._maybe_kept_cursor(name) != cursor:
-            self._bus.set_state(CURSORS, _cursor_key(name), {"topic": name, "offset": cursor})
+    def _keep(self, name: str, progress: dict[str, Any]) -> None:
+        if self._maybe_kept(name) != progress:
+            self._bus.set_state(CURSORS, _cursor_key(name), progress)
 
-    def _maybe_kept_cursor(self, name: str) -> int | None:
-        kept = self._bus.journal.state.get(CURSORS, _cursor_key(name))
-        return None if kept is None else kept["offset"]
+    def _maybe_kept(self, name: str) -> dict[str, Any] | None:
+        return self._bus.journal.state.get(CURSORS, _cursor_key(name))
 
 
 def _called(topic: Topic) -> str:
