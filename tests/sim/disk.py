@@ -130,6 +130,8 @@ class Disk:
         # Operations until the power fails; None: it does not.
         self.power: int | None = None
         self.latency_s = 0.0005
+        # Share of writes that stop before their end.
+        self.short_writes = 0.02
         self.operations = 0
         # Which start of the operating system this is.
         self.starts = 1
@@ -308,7 +310,7 @@ class SimFiles(Files):
                 if not data:
                     self._disk.has_failed = True
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        is_short = len(data) > 1 and self._disk.dice.random() < 0.02
+        is_short = len(data) > 1 and self._disk.dice.random() < self._disk.short_writes
         if is_short:
             data = data[: self._disk.dice.randint(1, len(data) - 1)]
         written = super().write(descriptor, [data], position)

@@ -27,6 +27,7 @@ import structlog
 from raceway.journal.local import LocalJournal
 from raceway.net.connection import HARD, HIGH_WATER
 from tests.sim.bus import GUEST, OPERATOR, TOKEN_SECRET, Bus
+from tests.sim.clients.admin import AdminClient
 from tests.sim.clients.client import Client, Make
 from tests.sim.clients.danube import SUBSCRIPTIONS, DanubeClient
 from tests.sim.clients.http import HttpClient, StreamClient
@@ -47,6 +48,7 @@ MAKES: dict[str, Make] = {
     "mb": MbClient, "http": HttpClient, "stream": StreamClient, "zbus": ZbusClient, "danube": DanubeClient,
     "seneca": SenecaClient, "ws": WebSocketClient, "senecatcp": SenecaTcpClient,
     "service": ServiceClient, "pubsub": PubSubClient, "unreliable": UnreliableClient,
+    "admin": AdminClient,
 }  # fmt: skip
 # How long the world may take to come to rest.
 _REST_S = 90.0
@@ -84,6 +86,9 @@ class Plan:
     habits: tuple[str, ...] = ()
     # What an operator sets up first: `guests`, `schema`, `letters`.
     rules: tuple[str, ...] = ()
+    # Time that bytes are under way, if it is the same for all connections; share of writes that are short.
+    latency_s: float | None = None
+    short_writes: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,10 @@ class Switches:
     rules: tuple[str, ...] = ("guests", "schema", "letters")
     # `patient`: consumers acknowledge in order, and nothing else. `oneway`: MB publishes without ids, and nothing else.
     habits: tuple[str, ...] = ()
+    # Share of reads that are split; else the seed chooses it. The other two as in a plan.
+    splitting: float | None = None
+    latency_s: float | None = None
+    short_writes: float = 0.02
 
 
 def make_plan(seed: int, steps: int, switches: Switches = Switches()) -> Plan:  # noqa: B008 - frozen
@@ -123,7 +132,10 @@ def make_plan(seed: int, steps: int, switches: Switches = Switches()) -> Plan:  
     settings = {**_settings(dice, steps), **switches.settings}
     splitting = dice.choice((0.0, 0.1, 0.5))
     rules = tuple(rule for rule in switches.rules if dice.random() < 0.4)
-    return Plan(seed, wires, settings, made, splitting, switches.habits, rules)
+    if switches.splitting is not None:
+        splitting = switches.splitting
+    network_and_disk = (switches.latency_s, switches.short_writes)
+    return Plan(seed, wires, settings, made, splitting, switches.habits, rules, *network_and_disk)
 
 
 def _pause(dice: random.Random) -> float:
@@ -153,7 +165,8 @@ class History:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan = plan
         self.world = World(plan.seed, folder, plan.settings)
-        self.world.network.splitting = plan.splitting
+        self.world.network.splitting, self.world.network.latency_s = plan.splitting, plan.latency_s
+        self.world.disk.short_writes = plan.short_writes
         self.model = Model(lambda: self.world.now)
         self.is_secure = bool(plan.settings.get("security.enabled"))
         self.world.on_end = self._note_end
@@ -298,7 +311,7 @@ class History:
         """Delete a file of rows while the bus uses it."""
         if names := self._files_of_rows():
             name = dice.choice(names)
-            self._note_damage()
+            self._note_damage(is_running=True)
             self.is_told_late = True
             self.world.disk.remove(name)
             self.world.say(f"{name} is deleted while the bus runs")
@@ -312,13 +325,17 @@ class History:
             name for name in disk.names if name.endswith((".blocks", ".parquet")) and (disk.folder / name).exists()
         )
 
-    def _note_damage(self) -> None:
-        self.model.is_damaged = True
+    def _note_damage(self, *, is_running: bool = False) -> None:
+        self.model.note_damage(is_running=is_running)
         self.repeatable.clear()  # ids go with the rows that have them
 
     def _damage(self, dice: random.Random, how: str) -> None:
         """End the bus, orderly or not, damage a file of rows, start it again."""
         disk = self.world.disk
+        if self.world.bus is not None:
+            # What is seen now is known by its position afterwards. Answers may be on their way to the disk.
+            self.model.excuse_answers()
+            self.check_journal()
         {"stop": self._stop, "kill": self._kill, "power": self._power}[dice.choice(("stop", "kill", "power"))](0, dice)
         names = self._files_of_rows()
         if how == "cut" and self._last_end == "power":  # it may fail during an orderly stop, too
@@ -344,6 +361,7 @@ class History:
         for _ in range(20):
             self.world.disk.size = max(self.world.disk.size, self.world.disk.used() + (1 << 20))
             self.world.say("the bus starts")
+            self.model.note_start()
             if self.world.start():
                 break
         else:
@@ -383,6 +401,11 @@ class History:
         world = self.world
         world.disk.faults.clear()
         world.disk.power, world.disk.size, world.disk.latency_s = None, SIZE, 0.0005
+        if world.bus is not None and self.model.is_unsure:
+            # A file is gone under it: it tells that, and is started again.
+            world.run_for(5.0)
+            self.check_journal()
+            world.kill()
         if world.bus is not None and world.bus.journal.health().status == "read_only":
             world.kill()
         if world.bus is None:

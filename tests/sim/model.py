@@ -45,7 +45,7 @@ class Model:
         self._looked_until = -1
         # Positions and offsets that the bus told to be lost, and whether files were damaged or removed at all.
         self.told: list[tuple[int, int]] = []
-        self.is_damaged = False
+        self.is_damaged = self.is_unsure = False
         # Whether power was lost: what the disk failed to take may then be there after all.
         self.power_lost = False
         # Since when the file is gone that the bus writes to.
@@ -53,9 +53,15 @@ class Model:
         # Topics that are bound to a schema; topics of dead letters to those that they are of.
         self.bound: set[str] = set()
         self.letters: dict[str, str] = {}
+        # Where dead letters go that are sent again: how many were asked for, and which offsets were told.
+        self.redriven_topic = ""
+        self.redrives = 0
+        self._redriven: set[int] = set()
+        # Until when a change of a schema may come into force.
+        self.schema_changes_until = -1.0
         # Tokens that are on the topic of dead letters.
         self._dead: set[str] = set()
-        self._was_killed = False
+        self._may_repeat_letters = False
         self.made = 0
         # Copies that clients were given.
         self.taken = 0
@@ -91,6 +97,17 @@ class Model:
         message.state = state
         if offset is not None:
             self.learn(message.topic, offset, message.token)
+
+    def note_redriven(self, offset: int) -> None:
+        """A dead letter was sent again, to this offset."""
+        self._redriven.add(offset)
+
+    def loosen(self, topic: str) -> None:
+        """The schema of a topic is about to be loosened: what is under way may be accepted, or not."""
+        self.bound.discard(topic)
+        for message in self.messages.values():
+            if message.topic == topic and message.state in ("open", "failed"):
+                message.is_malformed = False
 
     def reopen(self, topic: str) -> None:
         """A topic is about to be opened: what guests have under way may be accepted, or not."""
@@ -141,11 +158,37 @@ class Model:
         return observer
 
     def add_durable(self, name: str, topic: str, *, is_keyed: bool = False) -> Durable:
-        """A reliable subscription, confirmed now, if it is new."""
-        return self.durable.setdefault(name, Durable(self, name, topic, self.now(), is_keyed=is_keyed))
+        """A reliable subscription, confirmed now. One that damage may have taken begins anew."""
+        durable = self.durable.setdefault(name, Durable(self, name, topic, self._certain(), is_keyed=is_keyed))
+        if self.now() > durable.changes_until:
+            durable.since = min(durable.since, self._certain())
+        return durable
 
     def add_queue(self, name: str) -> Queue:
-        return self.queues.setdefault(name, Queue(self, name, self.now()))
+        queue = self.queues.setdefault(name, Queue(self, name, self._certain()))
+        queue.since = min(queue.since, self._certain())
+        return queue
+
+    def _certain(self) -> float:
+        """Since when what is confirmed now is there: not while a file is missing under the running bus."""
+        return float("inf") if self.is_unsure else self.now()
+
+    def note_damage(self, *, is_running: bool = False) -> None:
+        """A file of rows was damaged, and what is stored in rows may be gone."""
+        self.is_damaged = True
+        self.is_unsure = is_running
+        self._doubt_receivers()
+
+    def note_start(self) -> None:
+        """The bus starts, and finds what there is."""
+        self.is_unsure = False
+
+    def _doubt_receivers(self) -> None:
+        """Subscriptions and queues may be gone, until they are confirmed again."""
+        for durable in self.durable.values():
+            durable.since = float("inf")
+        for queue in self.queues.values():
+            queue.since = float("inf")
 
     def ask(self, message: Message, by: str, deadline: float) -> Asked:
         asked = self.asked[message.token] = Asked(message.token, by, deadline)
@@ -175,7 +218,7 @@ class Model:
         """The bus ended. Live subscriptions and open requests ended with it."""
         self.power_lost = self.power_lost or kind == "power"
         self._gone_since = float("inf")
-        self._was_killed = self._was_killed or kind != "stop"
+        self._may_repeat_letters = self._may_repeat_letters or kind != "stop"
         for reader in self.live:
             reader.is_open = reader.is_open and reader.is_kept
         for queue in self.queues.values():
@@ -192,6 +235,10 @@ class Model:
     def note_gone(self) -> None:
         """The file was deleted that the bus writes to: it may acknowledge nothing more until it is started again."""
         self._gone_since = self.now()
+
+    def excuse_letters(self) -> None:
+        """Messages that became dead letters may fail again."""
+        self._may_repeat_letters = True
 
     def excuse_answers(self) -> None:
         """No answer waits for the disk: rows of those that came so far may be lost."""
@@ -231,17 +278,19 @@ class Model:
     def _forget_state(self) -> None:
         """Rows are told to be lost, and cursors and rules are rows, too: what was given before may be given again, and
         what was closed may be open."""
+        self._doubt_receivers()
         for topic in list(self.closed):
             self.reopen(topic)
         for durable in self.durable.values():
             durable.acknowledged.clear()
         for queue in self.queues.values():
             queue.again |= queue.seen
+            queue.forget_purges()
         for observer in self.observers:
             observer.is_open = False
         for asked in self.asked.values():
             asked.served = 0
-        self._was_killed = True
+        self._may_repeat_letters = True
 
     def _check_rows(self) -> None:
         time_us = sequence = -1
@@ -267,12 +316,17 @@ class Model:
         self._published = []
         self._dead.clear()
         self._undeliverable.clear()
+        redriven: list[int | None] = []
         for row in self.rows:
             if row.topic == _UNDELIVERABLE and (found := TOKEN.search(row.payload)):
                 self._undeliverable.add(found[1].decode())
             if row.kind not in ("publish", "request") or row.topic.startswith("raceway."):
                 continue
             token = token_of(row.payload, f"the journal at {row.sequence}, on {row.topic},")
+            if row.topic == self.redriven_topic:
+                self.check_copy(token, row.topic, row.payload, f"the topic {row.topic}")
+                redriven.append(row.offset)
+                continue
             if row.topic in self.letters:
                 self._check_letter(row, token)
                 continue
@@ -285,7 +339,16 @@ class Model:
                 raise Broken(f"{token} has no offset")
             self.learn(row.topic, row.offset, token)
             stored[token] = row
+        self._check_redriven(redriven)
         return stored
+
+    def _check_redriven(self, offsets: list[int | None]) -> None:
+        """Of dead letters that were sent again there are those that were told, and no more than were asked for."""
+        if len(offsets) > self.redrives:
+            raise Broken(f"{len(offsets)} dead letters were sent again, and {self.redrives} were to be")
+        missing = self._redriven.difference(offsets)
+        if missing and not self.is_damaged and not self.first_kept:
+            raise Broken(f"dead letters were sent again to the offsets {sorted(missing)}, and are not there")
 
     def _check_answers(self, stored: dict[str, Row]) -> None:
         """An answer is a row behind its request's, which has one, besides those that came late or again."""
@@ -317,7 +380,7 @@ class Model:
     def _check_letter(self, row: Row, token: str) -> None:
         """A dead letter is the message as it was sent, once, but for a crash between the letter and the cursor."""
         self.check_copy(token, row.topic, row.payload, f"the topic {row.topic}")
-        if token in self._dead and not self._was_killed:
+        if token in self._dead and not self._may_repeat_letters:
             raise Broken(f"{token} is on {row.topic} twice")
         self._dead.add(token)
 
@@ -389,8 +452,8 @@ class Model:
             for message in self.published(observer.topic) if observer.is_open else ():
                 is_done = message.token in observer.taken or message.token in self._undeliverable
                 if message.at > observer.since and not is_done:
-                    told = "never told" if message.token not in observer.told else "told, and not told again,"
-                    raise Broken(f"{observer.name} was {told} {message.token}")
+                    how = "never told" if message.token not in observer.told else "told, and not told again,"
+                    raise Broken(f"{observer.name} was {how} {message.token}")
 
     def _check_order(self, reader: LiveReader) -> None:
         for topic, got in reader.got.items():
@@ -419,13 +482,11 @@ class Model:
 
     def check_drained(self) -> None:
         """After everything was consumed: durable subscriptions and queues have given out all they were to."""
-        if self.is_damaged:  # with a file subscriptions may be lost, too, and their cursors
-            return
         stored = {message.token for message in self.published()}
         for durable in self.durable.values():
             for message in self.messages.values():
                 # Retention waits for cursors, so that it excuses nothing here.
-                is_kept = message.state == "acknowledged" or message.token in stored
+                is_kept = message.token in stored or (message.state == "acknowledged" and not self.is_damaged)
                 if (
                     is_kept
                     and not message.is_request
@@ -434,7 +495,7 @@ class Model:
                 ):
                     raise Broken(f"{durable.name} never got {message.token} of {message.topic}")
             for token in sorted(durable.seen - durable.settled - (self._dead if durable.has_letters else set())):
-                if token in stored:
+                if token in stored and self.messages[token].at > durable.since:
                     raise Broken(f"{durable.name} got {token}, did not acknowledge it, and never got it again")
         for queue in self.queues.values():
             missed = [message for message in self.published(queue.topic) if self._is_owed(message, queue)]
@@ -446,5 +507,7 @@ class Model:
 
     def _is_owed(self, message: Message, receiver: Durable | Queue) -> bool:
         if isinstance(receiver, Durable) and receiver.has_letters and message.token in self._dead:
+            return False
+        if isinstance(receiver, Queue) and message.at <= receiver.purged:
             return False
         return message.at > receiver.since and message.token not in receiver.seen and not message.is_malformed

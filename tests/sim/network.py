@@ -64,7 +64,8 @@ class Link(asyncio.Transport):
         network.made += 1
         self.number, self.port, self._boot = network.made, port, network.world.boots
         self._peername = ("127.0.0.1", 40_000 + self.number % 20_000)
-        self.latency_s = self.dice.choice((0.0001, 0.0005, 0.002, 0.02))
+        latency_s = self.dice.choice((0.0001, 0.0005, 0.002, 0.02))
+        self.latency_s = latency_s if network.latency_s is None else network.latency_s
         # From the world to the bus.
         self._inbox = bytearray()
         self._is_reading, self._is_half_closed, self._eof_told = True, False, False
@@ -327,6 +328,8 @@ class Network:
         self.world, self.dice = world, dice
         self.made = 0
         self.splitting = 0.1
+        # That of all connections; None: each has its own.
+        self.latency_s: float | None = None
         self.links: dict[int, Link] = {}
         self._listeners: dict[int, Callable[[], Any]] = {}
         # Services of the world, by their port.

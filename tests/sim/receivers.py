@@ -58,6 +58,8 @@ class Durable:
         self.seen: set[str] = set()
         # When the acknowledgement of a message was answered.
         self.acknowledged: dict[str, float] = {}
+        # Until when it may be removed, or moved back to messages that were acknowledged.
+        self.changes_until = -1.0
 
     def open_stream(self) -> Stream:
         """A stream begins now."""
@@ -79,7 +81,9 @@ class Durable:
     def _check_order(self, token: str, offset: int, stream: Stream) -> None:
         """A stream has what was never sent before in order. Only on another one can it have been sent unseen."""
         at = self._model.messages[token].at
-        may_be_sent_again = any(other.ended > at for other in self._streams if other is not stream)
+        may_be_sent_again = at <= self.changes_until or any(
+            other.ended > at for other in self._streams if other is not stream
+        )
         if token not in self.seen and offset < stream.newest and not may_be_sent_again:
             raise Broken(f"{self.name} got {token} (offset {offset}) behind offset {stream.newest}")
         stream.newest = max(stream.newest, offset)
@@ -91,14 +95,28 @@ class Durable:
             message = messages[other]
             if not message.key or message.key != messages[token].key or message.offset is None:
                 continue
+            if min(message.at, messages[token].at) <= self.changes_until:
+                continue
             if message.offset > offset and token not in self.settled:
                 raise Broken(f"{self.name} got {token} of the key {message.key} behind {other}, which was sent later")
             # Of a message whose row is lost the acknowledgement is not waited for.
             if message.offset < offset and other not in self.settled and not self._model.is_damaged:
                 raise Broken(f"{self.name} got {token} of the key {message.key} before {other} was acknowledged")
 
-    def note_acknowledged(self, token: str) -> None:
-        self.acknowledged.setdefault(token, self._model.now())
+    def begin_change(self) -> None:
+        """An administrator is about to remove it, or to move its cursor: what it has to give is not certain."""
+        self.since = self.changes_until = float("inf")
+        self.acknowledged.clear()
+        if self.has_letters:
+            self._model.excuse_letters()
+
+    def end_change(self, now: float) -> None:
+        self.changes_until = now
+
+    def note_acknowledged(self, token: str, asked: float) -> None:
+        """The acknowledgement that was asked for then is answered."""
+        if asked > self.changes_until:
+            self.acknowledged.setdefault(token, self._model.now())
 
 
 class Observer:
@@ -136,6 +154,11 @@ class Queue:
         self.now: list[str] = []
         # Those handed out before the last crash: they may come again.
         self.again: set[str] = set()
+        # Until when messages may have been purged; which were, and which of them no bus may hand out any more.
+        self.purged = -1.0
+        self._purging: set[str] = set()
+        self._gone: set[str] = set()
+        self._barred: set[str] = set()
         # Consumers that may have been handed a message when they broke: until when it can have been sent.
         self.excuses: list[float] = []
         self._was_stopped = True
@@ -145,14 +168,33 @@ class Queue:
         self._model.check_copy(token, self.topic, payload, f"queue {self.name}")
         if is_late and not self._was_stopped:  # it may come again, or has
             self.again.add(token)
+        elif token in self._barred:
+            raise Broken(f"queue {self.name} handed out {token}, which was purged before the bus was started")
         elif token in self.now or (token in self.seen and token not in self.again):
             raise Broken(f"queue {self.name} handed out {token} twice")
         elif not is_late:
             self.now.append(token)
         self.seen.add(token)
 
+    def begin_purge(self) -> None:
+        """It is about to be purged: of what is acknowledged now, nothing is to be handed out when that is answered."""
+        self.purged = float("inf")
+        messages = self._model.messages.values()
+        self._purging = {each.token for each in messages if each.topic == self.topic and each.state == "acknowledged"}
+
+    def end_purge(self, now: float, *, is_done: bool) -> None:
+        self.purged = now
+        if is_done:
+            self._gone |= self._purging
+
+    def forget_purges(self) -> None:
+        """A file with the cursor may be lost."""
+        self._purging, self._gone, self._barred = set(), set(), set()
+
     def note_end(self, kind: str) -> None:
         """The bus ended: what it handed out may come again, unless it was stopped orderly."""
+        # What was handed out may have been under way when the purge was answered; by the next bus it is not.
+        self._barred = set(self._gone)
         self._was_stopped = kind == "stop"
         self.again = self.again - set(self.now) if kind == "stop" else self.again | set(self.now)
         self.now = []

@@ -10,7 +10,8 @@ from tests.sim.history import Switches
 
 
 def read_switches(text: str) -> Switches:
-    """Read `wires=mb,zbus slots=4 weights.power=5 settings.journal.seal=false`; what is not named stays as usual.
+    """Read `wires=mb,zbus slots=4 weights.power=5 splitting=0 settings.journal.seal=false`; what is not named stays as
+    usual.
 
     `weights=none` leaves out everything but what clients do; weights that follow it count.
     """
@@ -28,6 +29,8 @@ def read_switches(text: str) -> Switches:
             changed["wires"] = tuple(value.split(","))
         elif name in ("habits", "rules"):
             changed[name] = tuple(filter(None, value.split(",")))
+        elif name in ("splitting", "latency_s", "short_writes"):
+            changed[name] = float(value)
         elif name == "slots":
             changed["slots"] = int(value)
         else:

@@ -52,5 +52,13 @@ def test_a_seed_is_one_history_byte_for_byte_whatever_the_hash_seed() -> None:
         assert told.splitlines() == [*here.lines, f"digest {here.digest}"]
 
 
+def test_what_is_switched_off_does_not_happen() -> None:
+    plan = make_plan(
+        1, 400, read_switches("weights=none weights.stop=2 splitting=0 short_writes=0 latency_s=0.001 rules=")
+    )
+    assert {step.kind for step in plan.steps} == {"act", "stop"}
+    assert (plan.splitting, plan.short_writes, plan.latency_s, plan.rules) == (0.0, 0.0, 0.001, ())
+
+
 def test_another_seed_is_another_history() -> None:
     assert run_plan(make_plan(1, 30)).digest != run_plan(make_plan(2, 30)).digest

@@ -258,7 +258,7 @@ def test_receivers_are_held_to_once() -> None:
     message = told.publish()
     reader.take(message.token, "t", message.payload)
     queue.take(message.token, message.payload)
-    durable.note_acknowledged(message.token)
+    durable.note_acknowledged(message.token, told.now)
     repeats: tuple[Callable[[], None], ...] = (
         lambda: reader.take(message.token, "t", message.payload),
         lambda: queue.take(message.token, message.payload),
@@ -278,14 +278,14 @@ def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
     queue, durable = told.model.add_queue("t"), told.model.add_durable("s on t", "t")
     message = told.publish()
     queue.take(message.token, message.payload)
-    durable.note_acknowledged(message.token)
+    durable.note_acknowledged(message.token, told.now)
     told.model.is_damaged = True
     told.model.note_end("stop")
     told.publish("elsewhere", stored=False)
     told.model.check_journal(told.rows, 0, [(1, 1)])
     queue.take(message.token, message.payload)
     durable.take(message.token, message.payload, 0, Stream(told.now + 1))
-    durable.note_acknowledged(message.token)
+    durable.note_acknowledged(message.token, told.now)
     told.model.check_journal(told.rows, 0, [(1, 1)])  # told before
     with pytest.raises(Broken):
         durable.take(message.token, message.payload, 0, Stream(told.now + 1))

@@ -144,6 +144,10 @@ class World:
             self.say(f"the bus does not start: {error}")
             self.machine.die()
             return False
+        except Broken:
+            raise
+        except Exception as error:
+            raise Broken(f"the bus cannot start: {type(error).__name__}: {error}") from error
         running = self.loop.create_task(bus.run())
         self.run_until(lambda: bus.is_ready or running.done() or self.bus is None, self.now + 30)
         if self.bus is not None and running.done() and running.exception():

@@ -160,7 +160,7 @@ class DanubeClient(Client):
             self._receive(durable, reply.consumer_id)
         elif kind == "ack":
             durable, token = what
-            durable.note_acknowledged(token)
+            durable.note_acknowledged(token, began)
 
     def _sent(self, message: Message, status: str) -> None:
         if status == "0":

@@ -136,7 +136,7 @@ class UnreliableClient(DanubeClient):
             self.say(f"subscribes to {UNRELIABLE}")
             request = pb.ConsumerRequest(
                 topic_name=f"/default/{UNRELIABLE}", consumer_name=f"u{self.slot}-{self.number}",
-                subscription=f"live-{self.slot}-{self.number}", subscription_type=0, create_topic=True,
+                subscription=f"live-{self.slot}-{self.number}", create_topic=True,
             )  # fmt: skip
             self._call("danube.ConsumerService/Subscribe", request, "listen", UNRELIABLE, pb.ConsumerResponse)
         else:
@@ -157,13 +157,14 @@ class UnreliableClient(DanubeClient):
         request = pb.ReceiveRequest(request_id=3, consumer_id=consumer)
         stream = self._h2.get_next_available_stream_id()
         self._call("danube.ConsumerService/ReceiveMessages", request, "live", UNRELIABLE, pb.StreamMessage)
-        self._stream = stream if self.line is not None else 0
+        if self.line is None:
+            return
+        self._stream = stream
         again = pb.ProducerRequest(
             request_id=1, producer_name=f"p{self.slot}-{self.number}", topic_name=f"/default/{UNRELIABLE}",
             dispatch_strategy=pb.NonReliable,
         )  # fmt: skip
-        if self.line is not None:
-            self._call("danube.ProducerService/CreateProducer", again, "heard", UNRELIABLE, pb.ProducerResponse)
+        self._call("danube.ProducerService/CreateProducer", again, "heard", UNRELIABLE, pb.ProducerResponse)
 
     def _is_heard(self, status: str) -> None:
         if self._stream and status == "0":

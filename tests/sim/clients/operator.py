@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.sim.history import History
 
 BOUND, LETTERS, OF_LETTERS, WITH_LETTERS = "t.s", "dead.a", "t.a", "orders"
+# Where dead letters are sent to when they are sent again.
+REDRIVEN = "v.a"
 # A place whose client is an operator, and that no step names.
 _SLOT = 97
 # A status of gRPC.
@@ -106,7 +108,8 @@ def set_up(history: History) -> Roles:
     if "schema" in rules:
         model.bound.add(BOUND)
     if "letters" in rules:
-        model.letters[LETTERS] = OF_LETTERS
+        model.letters |= {LETTERS: OF_LETTERS, REDRIVEN: OF_LETTERS}
+        model.redriven_topic = REDRIVEN
         history.with_letters.add(f"{WITH_LETTERS} on {OF_LETTERS}")
     for client in (roles, changes):
         client.leave("close")
