@@ -200,7 +200,7 @@ class QueueMachine(RuleBasedStateMachine):
         cursor = self.bench.kept_cursor()
         assert cursor is not None
         assert self.kept <= cursor <= self.model.cursor, "it never goes back, and never passes a row that was not taken"
-        kept = self.bench.journal.state.get(CURSORS, "queue:q")
+        kept = self.bench.journal.state.get(CURSORS, "queue:q") or {}
         dropped = set(range(kept.get("purged", 0))).difference(kept.get("spared", ()))
         assert all(offset < cursor or offset in dropped for offset in self.purged)
         self.model.purged &= dropped  # a kill may have come first
