@@ -110,3 +110,13 @@ def test_noise_is_refused(noise: bytes) -> None:
     for decode in (decode_batch, decode_error):
         with contextlib.suppress(MalformedError):
             decode(noise)
+
+
+def test_an_id_of_a_wires_own_kind_arrives_as_bytes() -> None:
+    class OwnId(bytes):
+        """Stands in for an id that its wire recognizes."""
+
+    sent = Batch(2, topic=b"a", payload=[b"1", b"2"], message_id=[OwnId(b"x"), b"y"])
+    found = BodyDecoder(Batch)(encode_body(sent))
+    assert found.message_id == [b"x", b"y"]
+    assert type(found.message_id[0]) is bytes
