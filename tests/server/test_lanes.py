@@ -169,6 +169,8 @@ def test_a_console_has_its_lane_and_names_that_of_another_topic(server: Server) 
         assert ask(f"{console(server, number)}/readyz")[0] == 200
         _, told = ask(f"{console(server, number)}/api/doors")
         assert set(told["doors"]) == {"mb", "mb+ws", "zbus", "console"}
+        with urllib.request.urlopen(f"{console(server, number)}/metrics", timeout=DEADLINE_S) as metrics:
+            assert f'raceway_topics{{lane="{number}"}}' in metrics.read().decode()
 
 
 def test_commands_find_the_bus_and_say_that_it_has_lanes(server: Server) -> None:

@@ -35,6 +35,7 @@ class LaneDoor(Door):
     def __init__(self, lane: Door, number: int, table: LaneTable, url_of: Callable[[int], str]) -> None:
         self._lane, self._number, self._table, self._url_of = lane, number, table, url_of
         self.runtime, self.view = lane.runtime, lane.view
+        self.view.labels = {"lane": str(number)}
         self.connect, self.disconnect, self.count_error = lane.connect, lane.disconnect, lane.count_error
 
     def perform(

@@ -298,6 +298,9 @@ def run_lanes(read: config.Settings, welcome: Callable[[dict[str, str]], None] =
             _wait_for(folder, settings)
         # Short: the path of a Unix socket has 107 bytes at most.
         sockets = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raceway-")))
+        for wire in wires.WIRES:
+            if not wire.over_lanes:
+                log.warning("wire not served", wire=wire.name, reason="a bus of several lanes does not support it")
         return Lanes(settings, sockets, all_ready, forked).run()
 
 
@@ -333,8 +336,6 @@ def _check(settings: config.Config) -> None:
         for key in wire.one_lane:
             if values[key]:
                 raise ConfigError(key, alone)
-        if not wire.over_lanes:
-            log.warning("wire not served", wire=wire.name, reason="a bus of several lanes does not support it")
 
 
 def _check_ports(settings: config.Config, chosen: dict[str, int]) -> None:

@@ -97,6 +97,12 @@ class BusCollector:
         self._view, self._more = view, more
 
     def collect(self) -> Iterable[Metric]:
+        for metric in self._collected():
+            if self._view.labels:
+                metric.samples = [each._replace(labels=each.labels | self._view.labels) for each in metric.samples]
+            yield metric
+
+    def _collected(self) -> Iterable[Metric]:
         view, counts, gauges = self._view, self._view.health.counts(), self._view.health.gauges()
         received = {(wire.decode(), kind): count for (wire, kind), count in counts.messages.items()}
         messages = CounterMetricFamily("raceway_messages", "Messages received.", labels=("wire", "kind"))

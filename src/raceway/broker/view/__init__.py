@@ -27,10 +27,12 @@ from raceway.journal.contract import SearchedRows
 
 
 class View:
-    """`rows` are the committed rows of the journal, for searches in any thread."""
+    """`rows` are the committed rows of the journal, for searches in any thread. `labels` are those of all its
+    metrics, and say which part of a bus it is."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.labels: dict[str, str] = {}
         self.rows: SearchedRows = broker.journal
         self.administration = AdministrationView(broker)
         self.topics = TopicView(broker)
