@@ -368,6 +368,21 @@ def test_bad_messages_are_refused_one_by_one(
     assert get(server, f"/topics/{topic}").status == 404
 
 
+def test_requests_sent_ahead_are_answered_wherever_a_read_cuts_them(server: Server, topic: str) -> None:
+    one = b"POST /topics/%b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}" % topic.encode()
+    last = one.replace(b"Host:", b"Connection: close\r\nHost:")
+    # More than a head may have, in one read that ends within a head.
+    found = raw(server, one * 200 + last[:50], pause_s=0.2, rest=last[50:])
+    assert found.count(b"HTTP/1.1 201 ") == 201
+
+
+def test_a_long_head_behind_another_request_is_refused(server: Server, topic: str) -> None:
+    one = b"POST /topics/%b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}" % topic.encode()
+    head = b"GET /topics/x HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    assert b"HTTP/1.1 431 " in raw(server, one + head + b"X: a\r\n" * 3000)
+    assert b"HTTP/1.1 431 " in raw(server, one + head + b"X: a", pause_s=0.2, rest=b"a" * 20_000)
+
+
 # ---- hostile connections --------------------------------------------------------------------------------------------
 
 

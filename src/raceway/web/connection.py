@@ -64,11 +64,20 @@ class BoundedConnection(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        self._line_bytes = 0 if self._moves and not self._in_head else self._line_bytes + len(data)
+        if self._moves:
+            # A head that began in this read, behind the end of another message: where in it is not known.
+            self._line_bytes = self._parsed_bytes() if self._in_head else 0
+        else:
+            self._line_bytes += len(data)
         if self._line_bytes > self.head_limit:
             self._refuse(431)
         else:
             self._hold(self._line_bytes + self._body_bytes)
+
+    def _parsed_bytes(self) -> int:
+        """Size of the complete parts of an unfinished head."""
+        # Besides name and value a line has a colon, mostly a space, CR and LF.
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _hold(self, size: int) -> None:
         if size != self._held:
