@@ -28,7 +28,7 @@ class Acts:
         self.seen: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def curtain(self, title: str, total: int) -> Iterator[OnProgress]:
+    def progress(self, title: str, total: int) -> Iterator[OnProgress]:
         steps: list[int] = []
         yield steps.append
         self.seen.append((title, total, sum(steps)))
@@ -44,7 +44,7 @@ def spend_morning() -> Morning:
     with running_server() as server:
         running = maybe_running(server.data)
         assert running is not None
-        tally = asyncio.run(play(running.urls, random.Random(3), acts.curtain, SIZE))
+        tally = asyncio.run(play(running.urls, random.Random(3), acts.progress, SIZE))
         server.stop()
         rows = [row for batch in Reader(server.data).read(0) for row in batch.to_pylist()]
     return Morning(tally, acts, [row for row in rows if row["kind"] != "control"])

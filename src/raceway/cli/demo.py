@@ -115,7 +115,7 @@ def perform(running: ChildBus, folder: Path, seed: int, left_out: str | None = N
     output.note(f"a bus on {', '.join(running.urls.values())}")
     began = clock()
     try:
-        tally = run_until_signal(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
+        tally = run_until_signal(play(running.urls, random.Random(seed), _progress))  # noqa: S311 - a story, no secret
     except TimeoutError as error:
         raise UnavailableError("the story stopped: an expected message did not arrive") from error
     seconds["story"] = clock() - began
@@ -124,7 +124,7 @@ def perform(running: ChildBus, folder: Path, seed: int, left_out: str | None = N
         return Performance(tally, None, seconds, stored.differences_of(folder, tally), left_out)
     _make_tables(folder)
     seconds["pipeline"] = clock() - began - seconds["story"]
-    with _curtain("tables compared with journal and clients", 0):
+    with _progress("tables compared with journal and clients", 0):
         report = read_report(folder, tally)
     seconds["all"] = clock() - began
     rounded = {name: round(value, 1) for name, value in seconds.items()}
@@ -156,7 +156,7 @@ def run_until_signal(story: Coroutine[Any, Any, Tally]) -> Tally:
 
 
 @contextmanager
-def _curtain(title: str, total: int) -> Iterator[OnProgress]:
+def _progress(title: str, total: int) -> Iterator[OnProgress]:
     """Show a progress bar during the context and a line at its end; 0 steps stand for an unknown number."""
     began = time.monotonic()
     with output.progress(title, total or None) as bar:
@@ -173,10 +173,10 @@ def _make_tables(folder: Path) -> None:
     from raceway.pipeline.opening import open_lake
 
     settings = config.PipelineSettings(memory=SPARK_MEMORY)
-    with _curtain("Spark starts", 0):
+    with _progress("Spark starts", 0):
         lake = open_lake(Folders(folder), settings, quick=True)
     try:
-        with _curtain("the journal becomes nine tables", len(registry.DERIVED) + 1) as advance:
+        with _progress("the journal becomes tables", len(registry.DERIVED) + 1) as advance:
             Job(lake, Order(settings, once=True), stepped=lambda _: advance(1)).run()
     finally:
         stop(lake.spark)

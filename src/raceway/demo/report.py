@@ -1,4 +1,4 @@
-"""The report of a demo: figures from the nine tables, compared with what the clients counted.
+"""The report of a demo: figures from the tables, compared with what the clients counted.
 
 All queries are plain SQL, as in `raceway pipeline query`. Each difference between tables and clients is a sentence, and
 makes the demo fail.

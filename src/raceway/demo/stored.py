@@ -46,7 +46,7 @@ def print_story(tally: Tally, left_out: str) -> None:
         "Asked on any wire, answered by any wire", ["asked on", *(f">by {by}" for by in (*ASKING, NOBODY))], asked
     )
     output.print_table("Refused", ["wire", "what", "the client was told"], tally.mishaps)
-    print(f"Left out: the nine tables, and the report that is computed from them; {left_out}")
+    print(f"Left out: the tables, and the report that is computed from them; {left_out}")
 
 
 def _asked(tally: Tally, asking: str, answering: str) -> int:

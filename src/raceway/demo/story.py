@@ -28,7 +28,7 @@ from raceway.demo.danube import BOARDING, LOADED, Airside, read_acknowledged
 from raceway.demo.mb import SEAT, Terminal
 from raceway.demo.mishaps import Mishaps
 from raceway.demo.seneca import MILES, OPEN, POINTS, Counter, pattern
-from raceway.demo.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Curtain, Enter, OnProgress, Tally
+from raceway.demo.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Enter, OnProgress, ShowProgress, Tally
 from raceway.demo.zbus import TAG, Belts
 from raceway.errors import RemoteError
 
@@ -49,7 +49,7 @@ class Size(NamedTuple):
     questions: int = 80  # from each wire to each
 
 
-async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, size: Size = Size()) -> Tally:  # noqa: B008
+async def play(urls: Mapping[str, str], dice: random.Random, progress: ShowProgress, size: Size = Size()) -> Tally:  # noqa: B008
     """Play the whole morning and return what the clients counted."""
     async with AsyncExitStack() as stack:
 
@@ -66,7 +66,7 @@ async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, s
             ("deliberate errors", Mishaps.count, airport.go_wrong),
         )
         for title, steps, act in acts:
-            with curtain(title, steps) as advance:
+            with progress(title, steps) as advance:
                 await act(advance)
         return airport.tally
 

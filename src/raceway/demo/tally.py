@@ -23,7 +23,7 @@ PATIENCE_S, PATIENCE_MS = 60.0, 60_000
 
 OnProgress = Callable[[int], None]
 # Begins an act, given its title and number of steps; yields the function that counts steps.
-Curtain = Callable[[str, int], AbstractContextManager[OnProgress]]
+ShowProgress = Callable[[str, int], AbstractContextManager[OnProgress]]
 # Connects a client to a door of the bus; it is closed at the end of the story.
 Enter = Callable[..., Awaitable[Any]]
 
