@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raceway import config
+from raceway.journal.archive.store import AWS_VARIABLES, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _HADOOP = "spark.hadoop."
-# Each setting, and its name in Hadoop and for AWS, whose names delta-rs takes, too.
+# Each setting, and its name in Hadoop. delta-rs takes the names of `AWS_VARIABLES`.
 _NAMES = {
-    "endpoint": ("fs.s3a.endpoint", "AWS_ENDPOINT_URL"),
-    "region": ("fs.s3a.endpoint.region", "AWS_REGION"),
-    "access_key": ("fs.s3a.access.key", "AWS_ACCESS_KEY_ID"),
-    "secret_key": ("fs.s3a.secret.key", "AWS_SECRET_ACCESS_KEY"),
-    "session_token": ("fs.s3a.session.token", "AWS_SESSION_TOKEN"),
+    "endpoint": "fs.s3a.endpoint",
+    "region": "fs.s3a.endpoint.region",
+    "access_key": "fs.s3a.access.key",
+    "secret_key": "fs.s3a.secret.key",
+    "session_token": "fs.s3a.session.token",
 }
-_DEFAULT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +55,7 @@ class Storage:
         """Properties of a Spark session."""
         if not self.is_s3:
             return {}
-        options = {_HADOOP + _NAMES[name][0]: value for name, value in self._given().items()}
+        options = {_HADOOP + _NAMES[name]: value for name, value in self._given().items()}
         if self.settings.endpoint:
             # Servers other than AWS have no host name for each bucket.
             options[f"{_HADOOP}fs.s3a.path.style.access"] = "true"
@@ -66,7 +66,7 @@ class Storage:
         """Options of delta-rs."""
         if not self.is_s3:
             return {}
-        options = {_NAMES[name][1]: value for name, value in self._given().items()}
+        options = {AWS_VARIABLES[name]: value for name, value in self._given().items()}
         options["AWS_ALLOW_HTTP"] = str(self._is_plain()).lower()
         return options
 
@@ -102,10 +102,9 @@ def storage_of(
     if not root.startswith(("s3://", "s3a://")):
         return Storage(root, told)
     known = {name: getattr(told, name) or _told_elsewhere(name, conf or {}) for name in _NAMES}
-    known["region"] = known["region"] or _DEFAULT_REGION
+    known["region"] = known["region"] or DEFAULT_REGION
     return Storage(root.replace("s3a://", "s3://", 1), config.StorageSettings(**known))
 
 
 def _told_elsewhere(name: str, conf: Mapping[str, str]) -> str:
-    of_hadoop, of_aws = _NAMES[name]
-    return conf.get(_HADOOP + of_hadoop, "") or os.environ.get(of_aws, "")
+    return conf.get(_HADOOP + _NAMES[name], "") or os.environ.get(AWS_VARIABLES[name], "")

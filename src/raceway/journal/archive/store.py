@@ -30,9 +30,9 @@ PIECE = 4 * MIB
 # Of the AWS client; the archiver itself tries again after `archive_retry_s`.
 _ATTEMPTS = 3
 # The AWS client asks the network for the region if none is given, which takes seconds away from AWS.
-_DEFAULT_REGION = "us-east-1"
+DEFAULT_REGION = "us-east-1"
 # Names of the AWS variables for what `[storage]` leaves empty.
-_VARIABLES = {
+AWS_VARIABLES = {
     "endpoint": "AWS_ENDPOINT_URL",
     "region": "AWS_REGION",
     "access_key": "AWS_ACCESS_KEY_ID",
@@ -171,8 +171,8 @@ class Store:
                 return system, str(path)
             except (OSError, ValueError) as error:  # its ArrowInvalid is a ValueError
                 raise ArchiveError(self.url, _first_line(error)) from None
-        given = {name: getattr(self._settings, name) or os.environ.get(key, "") for name, key in _VARIABLES.items()}
-        endpoint, region = given.pop("endpoint") or None, given.pop("region") or _DEFAULT_REGION
+        given = {name: getattr(self._settings, name) or os.environ.get(key, "") for name, key in AWS_VARIABLES.items()}
+        endpoint, region = given.pop("endpoint") or None, given.pop("region") or DEFAULT_REGION
         keys = {name: value for name, value in given.items() if value}
         system = fs.S3FileSystem(
             endpoint_override=endpoint, region=region, connect_timeout=self._timeout_s,
