@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.journal.query.flows import Exchange, PublishSource, answer_times, recent_flows
+from raceway.journal.query.flows import WINDOW, Exchange, PublishSource, answer_times, recent_flows
 from tests.journal.query.test_search import Shelf, message
 
 
@@ -55,6 +55,13 @@ def test_only_the_newest_rows_count(shelf: Shelf) -> None:
         shelf.put(message(topic=topic))
     found = recent_flows(shelf.journal, 2, 10)
     assert (found.first, found.stop, sorted(source.topic for source in found.sources)) == (1, 3, ["b", "c"])
+
+
+def test_when_the_time_is_over_only_the_newest_window_counts(shelf: Shelf) -> None:
+    shelf.put(message(topic="old"), *(message(topic="new") for _ in range(WINDOW)))
+    found = recent_flows(shelf.journal, 2 * WINDOW, 10, max_s=0)
+    assert (found.first, [source.topic for source in found.sources]) == (1, ["new"])
+    assert recent_flows(shelf.journal, 2 * WINDOW, 10).first == 0
 
 
 def test_answers_take_as_long_as_their_rows_are_apart_by_topic_and_wire(shelf: Shelf) -> None:

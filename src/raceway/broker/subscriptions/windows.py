@@ -37,8 +37,8 @@ class Held:
 
     __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
 
-    def __init__(self, offset: int, key: bytes = b"") -> None:
-        self.offset, self.key = offset, key
+    def __init__(self, offset: int) -> None:
+        self.offset, self.key = offset, b""
         self.state = READY
         self.consumer: Consumer | None = None
         self.deliveries = self.expiries = self.place = 0
