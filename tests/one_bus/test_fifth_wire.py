@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from raceway.config import PORTS_IN_A_ROW
 from tests.one_bus.test_publish_cells import check_cell
 from tests.rigs.one_bus import ASKING, MOUTHS, WIRES, OneBus, Place, answerer, asker, ear, fresh_place, one_bus
 from tests.rigs.parrot.client import ParrotAsker, ParrotEar, ParrotMouth, ParrotService, parrot
@@ -69,10 +70,10 @@ def test_its_rows_figures_and_places_are_there(bus: OneBus, place: Place) -> Non
     assert bus.server.metric("raceway_messages_total", wire="parrot") >= 1
     assert json.loads(bus.server.http("/api/overview")[1])["totals"]["parrot"] >= 1
     assert "--wire-parrot: #15803d" in bus.server.http("/console/wires.css")[1]
-    assert 'content="mb danube zbus seneca parrot"' in bus.server.http("/")[1]
+    assert f'content="{" ".join((*WIRES, "parrot"))}"' in bus.server.http("/")[1]
     assert json.loads(bus.server.http("/asyncapi.json")[1])["servers"]["parrot"]["protocol"] == "parrot"
     urls = json.loads((bus.server.data / "raceway.json").read_bytes())["urls"]
-    assert urls["parrot"] == f"parrot://127.0.0.1:{bus.server.port_base + 10}"
+    assert urls["parrot"] == f"parrot://127.0.0.1:{bus.server.port_base + PORTS_IN_A_ROW}"
 
 
 def test_it_has_settings() -> None:

@@ -11,7 +11,7 @@ Whatever fails is answered with `error CODE`. `__main__` is the command line of 
 
 from __future__ import annotations
 
-from raceway.config import Port, Section
+from raceway.config import PORTS_IN_A_ROW, Port, Section
 from raceway.wires.wire import Wire, WirePort
 
 
@@ -25,7 +25,7 @@ class ParrotWire(Section, frozen=True):
 WIRE = Wire(
     name="parrot",
     settings=ParrotWire,
-    ports=(WirePort(name="parrot", setting="port", offset=10, protocol="parrot"),),
+    ports=(WirePort(name="parrot", setting="port", offset=PORTS_IN_A_ROW, protocol="parrot"),),
     server="tests.rigs.parrot.server:ParrotServer",
     colours=("#15803d", "#86efac"),
 )
