@@ -189,7 +189,7 @@ def _ask_doors(console: str, token: str, timeout_s: float) -> dict[str, str]:
     except RemoteError as error:
         if error.reported != "404":
             raise
-        fail(f"the bus at {console} does not tell its doors, it is of an older version: name a wire's URL with --url")
+        fail(f"the bus at {console} is of an older version and does not list its ports: give the URL of a wire, --url")
     return found
 
 

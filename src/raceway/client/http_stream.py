@@ -45,12 +45,12 @@ log = logging.getLogger("raceway.client")
 # The bus is heard at least every second on an open stream.
 SILENCE_S = 30.0
 READ_BYTES = 64 * 1024
-# Refusals of a bus that stops or is overloaded: it is asked again.
+# Codes of a bus that is stopping or overloaded, after which the stream tries again.
 PASSING = (BusyError.code, DrainingError.code, UnavailableError.code)
 # Rows are committed some time after the bus has stamped them: how far a reconnected stream goes back.
 SLACK_US = 30_000_000
 
-# Makes the request for a stream that begins at a place.
+# Encodes the request for a stream that begins at a position.
 Asking: TypeAlias = Callable[[str], bytes]
 
 

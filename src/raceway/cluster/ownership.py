@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
 _POLL_S = 0.2
-# A member that leaves is told of after this time at most, if its coordinator does not answer.
+# Longest wait for the coordinator when a node leaves the group.
 _CLOSE_S = 10.0
 
 
@@ -84,7 +84,9 @@ class Ownership:
             consumer.pause(partitions)
             self._is_ours = True
             self._should(True)
-        elif self._is_ours and not consumer.assignment():  # it went to another while the group did not see this node
+        elif (
+            self._is_ours and not consumer.assignment()
+        ):  # assigned to another node while the group had lost sight of this one
             self._give_up()
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -158,7 +158,7 @@ class KafkaCluster:
             yield
         except KafkaException as error:
             raise self.translated(error.args[0], doing) from error
-        except TimeoutError as error:  # of answers that are waited for beside Kafka's client
+        except TimeoutError as error:  # of futures that the admin client returned
             raise UnreachableError(self.url, f"no answer in {self.timeout_s:g} s when asked to {doing}") from error
 
     def _refused(self, error: KafkaError) -> BrokersError:

@@ -29,11 +29,11 @@ from raceway.model.lanes import LaneTable
 from raceway.net.timers import Clock
 from raceway.net.turn import Turn
 
-# What every lane has to know, also one that is away, and what concerns those alone that are there. `splitting` has the
-# rest.
+# Intents for every lane: those that a lane which is away must hear of when it comes back, and those that only lanes
+# that are there need. `splitting` decides about all others.
 KNOWN_EVERYWHERE = (Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog)
 EVERYWHERE = (*KNOWN_EVERYWHERE, Heartbeat, ResumeDeliveries)
-# Messages that may name the one because of which they were sent.
+# Intents with messages that may name their parent.
 CAUSED = Publish | Request | AskAll | Enqueue | EnqueueRequests
 
 
@@ -176,8 +176,8 @@ class Edge:
         if caller.links == links:
             caller.note_done(peer, intent)
         elif peer.hang_up is not None:
-            # It came back before the others had answered. The peer's later intents may have been performed there, so
-            # this one must not follow them: the peer connects again and begins anew.
+            # The lane came back before the others had answered. It may have performed later intents of the peer, and
+            # this one must not follow them: the peer has to connect again.
             peer.hang_up(f"lane {caller.lane} came back while all lanes were told {type(intent).__name__}")
 
     # ---- pressure ----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class LaneCaller:
         self._disconnect(peer)
 
     def _disconnect(self, peer: LinkedPeer) -> None:
-        # No failure of its messages: a wire that has lost a consumer closes its stream before it leaves.
+        # Not counted as failures of messages: a wire closes the stream of a lost consumer before its peer leaves.
         for stream in peer.opened.values():
             stream.close(lost=False)
         self._door.disconnect(peer)

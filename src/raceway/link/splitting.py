@@ -21,7 +21,7 @@ from raceway.model.lanes import LaneTable
 
 # Requests whose lanes are remembered, also after their answers: late ones are stored there. About 15 MB when full.
 KEPT_REQUESTS = 100_000
-# What any lane can do, because all know the same peers and subscriptions.
+# Intents that any lane can perform, because all know the same peers and subscriptions.
 ANYWHERE = (Audit, Authorize, DisconnectPeer, ListPeers, ListSubscriptions, ListTopics, RecordChange)
 # Intents with a batch whose rows may belong to several lanes.
 ByRow = Publish | Request | AskAll | Respond | Enqueue | EnqueueRequests

@@ -38,7 +38,7 @@ _NOT_IN_TOPICS = re.compile(r"[^a-zA-Z0-9._-]")
 
 # As Kafka's client has them.
 KafkaHeaders = list[tuple[str, str | bytes | None]]
-# What a mirror says of its progress and its troubles.
+# Prints a line about a mirror's progress or a problem.
 Say = Callable[[str], None]
 
 

@@ -54,7 +54,7 @@ def maybe_failure_code(payload: bytes) -> bytes | None:
 
 def failure_codes(payloads: Sequence[bytes]) -> list[bytes | None] | None:
     """Return `maybe_failure_code` of each payload; None if no answer reports a failure."""
-    # Both forms have these letters: one search for all payloads of a read.
+    # Both forms of a failure contain this word, so one search covers all payloads of a read.
     if b"error" not in b"\n".join(payloads):
         return None
     codes = [maybe_failure_code(payload) for payload in payloads]

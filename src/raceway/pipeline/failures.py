@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_ENDED = "Spark's Java process has ended; if the system was short of memory, pipeline.memory may be too high"
-# What py4j and sockets say then; what Java itself says of a call has a colon or a trace behind it.
+# Texts of py4j and of sockets when Java has ended; in a failure that Java reports, a colon or a trace follows.
 _ENDED = re.compile(
     r"Answer from Java side is empty|Error while receiving|Error while sending|Connection refused"
     r"|\AAn error occurred while calling \S+\Z"

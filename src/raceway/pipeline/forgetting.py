@@ -247,7 +247,7 @@ def complete(lake: Lake, settings: config.Config) -> Deleted:
 
 def delete_rows(lake: Lake, keys: DataFrame) -> None:
     """Delete the rows of these messages from all tables."""
-    refresh(lake)  # afterwards no table has to read files of others that are gone
+    refresh(lake)  # first, while every table can still read the files that it is computed from
     rest = lake.frame(MESSAGES).join(keys, _KEY, "left_anti")
     gone = lake.frame(MESSAGES).join(keys, _KEY, "left_semi")
     inputs = Inputs({MESSAGES: rest}, lake.horizons(), lake.book.versions, lake.limits)
@@ -256,7 +256,7 @@ def delete_rows(lake: Lake, keys: DataFrame) -> None:
     for table in lake.derived:
         if table.key[: len(_KEY)] == BRONZE_KEY and table.name != exchanges.NAME:
             _remove(lake, table.name, keys, FORGOTTEN)
-    refresh(lake)  # the sums
+    refresh(lake)  # computes the sums again
     _remove(lake, MESSAGES, keys, DELETED)
 
 

@@ -88,7 +88,7 @@ class Job:
                 self._tell("stopped")
                 return self.progress
             self.progress.error = str(failure)
-            # What made the run fail may be in the way of this, too: the store is away, the disk is full.
+            # May fail for the same reason as the run: the store is unreachable, or the disk full.
             with suppress(RacewayError, OSError):
                 self._tell("failed")
             raise

@@ -125,7 +125,7 @@ class ClusterNode:
             await asyncio.to_thread(journal.close)
             self._ownership.release()
         if lost and lost[0]:
-            # Another has claimed the lane. If the group does not agree, that is so for a moment only: no strife.
+            # Another node has claimed the lane. The group may name this one for a moment longer: do not claim it back.
             self._changed.clear()
             await either(self._stop, self._changed, timeout_s=self._settings.cluster.session_timeout_s)
 

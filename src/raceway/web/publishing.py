@@ -246,7 +246,7 @@ def _is_routed(outcome: BatchOutcome | RacewayError) -> bool:
 
 def _stored(batch: Batch, row: int, routed: bool | None = None) -> Stored:
     message_id = batch.item("message_id", row)
-    if message_id is None:  # all of the batch are repeats: nothing was given to them
+    if message_id is None:  # every message of the batch is a repeat, so no ids were assigned
         return Stored(topic=batch.item("topic", row).decode(), repeated=True)
     root = batch.item("correlation_id", row) or message_id
     return Stored(

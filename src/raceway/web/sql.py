@@ -122,7 +122,7 @@ class SqlRoutes(SiteRoutes):
             if child.returncode is None:
                 child.kill()
                 await child.wait()
-        if not line:  # killed by the kernel, or out of memory where nothing can be said any more
+        if not line:  # killed by the kernel, or out of memory before it could report an error
             raise SqlLimitError(f"the query needed more memory or time than it may take (exit {child.returncode})")
         told = msgspec.json.decode(line, type=SqlTold)
         if told.error:

@@ -35,7 +35,7 @@ class UnreadAnswers:
         """Note that output waits for a client. May close connections, this one included."""
         self.forget(transport)
         left = unsent(transport)
-        # With what the kernel has taken of it: the transport keeps an answer whole until its last byte is written.
+        # Includes what the kernel has already taken: the transport keeps an answer until its last byte is written.
         self._waiting[transport] = size = 0 if is_stream else left
         self._total += size
         self._begun += 1

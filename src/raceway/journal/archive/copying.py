@@ -177,7 +177,7 @@ class Archiver:
         if found is not None:
             check_lease(self.store, found, self._source, self._epoch)
         if self._epoch != (epoch := found.epoch if found else max(1, self._epoch)):
-            # Here before there: after a crash in between, the lease is written under the epoch noted in the folder.
+            # The folder before the archive: after a crash in between, the lease gets the epoch that the folder has.
             write_location(self._folder, self.store, epoch, self._files)
             self._epoch = epoch
         if found is None:

@@ -203,7 +203,7 @@ def _maybe_mark(folder: Path, files: Files, damage: DamageLog) -> int | None:
     if (mark := maybe_read_position(files, folder / COMMITTED)) is not None:
         return mark
     mark = maybe_read_position(files, folder / COPY)
-    reason = "read from its copy" if mark is not None else "so is its copy; every complete block is kept"
+    reason = "read from its copy" if mark is not None else "its copy, too; every complete block is kept"
     damage.add(Damage(kind="rebuilt", file=COMMITTED, reason=f"missing or damaged; {reason}"))
     return mark
 

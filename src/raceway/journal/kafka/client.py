@@ -27,7 +27,7 @@ _POLL_S = 0.1
 _OVERHEAD = 64 * 1024
 # Time for messages on their way when a lane is closed.
 _FLUSH_S = 5.0
-# Somebody waits for a failure to be told: a better reason is worth this time.
+# How long a failed call waits for a better reason than that its time is over.
 _REASON_S = 2.0
 # Consumers that wait for the next read.
 _IDLE_CONSUMERS = 2
@@ -96,7 +96,7 @@ class KafkaLane:
         told(None if offset is None or offset < 0 else offset, None)
 
     def begin_anew(self) -> None:
-        # First: reports of the former producer are nobody's business any more.
+        # First, so that reports of the former producer are ignored.
         self._term += 1
         former, self._producer = self._writing(), self._new_producer()
         former.purge(in_queue=True, in_flight=True, blocking=False)

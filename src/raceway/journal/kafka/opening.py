@@ -130,7 +130,7 @@ class _Replay:
             # No block behind them tells how many rows they had: as many positions are left out as none of them had.
             self._lose(SKIPPED)
         following = self._following or 0
-        # A segment of our own, even if it is empty: those of former owners do not grow any more, and have their keys.
+        # A new segment, even if it is empty: segments of former owners have keys of their epochs and must not grow.
         written = self._segment or self._new_segment(epoch, epoch + 1, following)
         first = written.first if begin is None else begin
         return OpenedLane(epoch, self._state, following, [*segments, written], first, self._rule.void, self._bytes)

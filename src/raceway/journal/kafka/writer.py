@@ -70,7 +70,7 @@ class _Flight:
 
     def __init__(self, block: OpenBlock, frame: Frame, number: int, parts: int) -> None:
         self.block, self.frame, self.number, self.parts = block, frame, number, parts
-        self.offset = -1  # of its first part
+        self.offset = -1  # that of the first part; -1 until it is known
 
 
 class LaneWriter:
@@ -201,11 +201,11 @@ class LaneWriter:
         self, term: int, flight: _Flight, part: int, sent_s: float, offset: int | None, error: UnavailableError | None
     ) -> None:
         """Handle the answer to a part: they come in the order in which parts were sent."""
-        if term != self._term:  # of before a failure
+        if term != self._term:  # an answer to a part that was sent before a failure
             return
         if error is not None:
             raise error
-        # Everything here relies on this order: a block must not be acknowledged before the one it follows.
+        # The order is essential: a block must not be acknowledged before the one that it follows.
         if flight is not self._flights[0]:
             raise UnavailableError(f"Kafka's client reports blocks of {self._lane.name} in another order than they had")
         # Directly behind our last record there is no room for a claim: in the usual case nothing has to be read.
@@ -240,7 +240,7 @@ class LaneWriter:
                 if is_claim(record):
                     raise _ClaimedError(record)
                 self.void += 1
-        except UnavailableError as error:  # no block is in doubt: the next one will tell
+        except UnavailableError as error:  # no block is in doubt; the next one shows whether Kafka is back
             self.trouble = f"Kafka does not answer: {error}"
             return
         self.trouble = ""
