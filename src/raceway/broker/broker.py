@@ -93,7 +93,15 @@ class Broker(Bus):
             Return: self.subscriptions.refuse,
             **self._queue_calls.batches(),
         }
-        self._calls: dict[type, IntentHandler] = {
+        self._calls = self._own_calls()
+        tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
+        others = (Redrive(self, self.subscriptions), CalledServices(self), Changes(self, publishing))
+        for room in (*tables, reading, self._queue_calls, *others):
+            self._calls |= room.calls()
+
+    def _own_calls(self) -> dict[type, IntentHandler]:
+        """Return the handlers of the calls that the broker and its security perform themselves."""
+        return {
             intents.Heartbeat: lambda peer, call: Done(),
             intents.Audit: self._audit,
             Park: self._park,
@@ -109,10 +117,6 @@ class Broker(Bus):
             intents.ReadMetrics: self._read_metrics,
             **self.security.calls(self.changing),
         }
-        tables = (self.producers, self.subscriptions, self.subscription_admin, self.topic_admin, self.schemas)
-        others = (Redrive(self, self.subscriptions), CalledServices(self), Changes(self, publishing))
-        for room in (*tables, reading, self._queue_calls, *others):
-            self._calls |= room.calls()
 
     def perform(self, peer: Peer, intent: Intent, done: OnCommit | None = None) -> Any:
         """Perform the peer's intent. Return its outcome, or the steps to it (`steps.py`).
