@@ -383,7 +383,7 @@ def _topic(
 
 
 def _maybe_figures(moment: PackedMoment, names: Sequence[str]) -> TopicFigures | None:
-    """Return the figures of a topic with its partitions: none that were measured are none, unless some were left."""
+    """Return the sum of a topic and its partitions; None if they may be among the topics that the moment left out."""
     found = moment.maybe_figures(names).values()
     if not found:
         return None if moment.left else TopicFigures(0.0, 0)
