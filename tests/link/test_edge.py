@@ -317,7 +317,7 @@ def test_what_several_lanes_do_not_carry_is_refused_before_it_is_sent(edged: Edg
     sender = edged.peer()
     a, b, _, _ = topics(edged)
     whole = Publish(publish_of(a, b).batch, whole=True)
-    for intent in (whole, ReadMetrics(), ReadTopic("q", "first", 1, 1)):
+    for intent in (whole, ReadTopic("q", "first", 1, 1)):
         assert isinstance(edged.perform(sender, intent), LanesError)
     assert edged.rows() == []
     batch = publish_of(a, a).batch
@@ -452,6 +452,15 @@ def test_queues_of_all_lanes_are_listed_or_none(edged: Edged) -> None:
     assert {row.name for row in listed.rows} == {name.decode() for name in topics(edged)}
     edged.links[1].lose()
     assert isinstance(edged.perform(asker, ListQueues()), UnavailableError)
+
+
+def test_messages_of_all_lanes_are_counted(edged: Edged) -> None:
+    sender = edged.peer()
+    for name in topics(edged):
+        edged.publish(sender, Message(name), Message(name))
+    told = edged.perform(sender, ReadMetrics())
+    found = {row.name: row.value for row in told.rows}
+    assert (found["router.publish.count"], found["registry.count"]) == (2 * len(topics(edged)), 1)
 
 
 def test_a_message_of_a_queue_is_the_parent_of_a_message_to_another_lane(edged: Edged) -> None:

@@ -11,6 +11,7 @@ edge         the end of the wires over several lanes, with a caller for each
 splitting    which lanes perform which part of an intent
 joining      outcomes of intents that are performed in parts
 door         the edge as a door, for the wires
+totals       metrics of all lanes together
 lane         the end of the broker: performs what the callers of its socket ask
 peers        peers of callers, as the broker sees them
 streams      streams of consumers, at both ends

@@ -18,12 +18,23 @@ from raceway.broker.tracing import Chains
 from raceway.errors import LanesError, RacewayError, UnavailableError
 from raceway.link.caller import LinkCaller
 from raceway.link.codec.bodies import RequestBody
-from raceway.link.joining import AnswerOrder, Join, Joined, Outcomes, agreed, first_error, only, queues_of_all, taken
+from raceway.link.joining import (
+    AnswerOrder,
+    Join,
+    Joined,
+    Outcomes,
+    agreed,
+    first_error,
+    metrics_of_all,
+    only,
+    queues_of_all,
+    taken,
+)
 from raceway.link.splitting import Splitter
 from raceway.model.envelope import Batch
 from raceway.model.intents.batches import AskAll, Intent, Publish, Request
 from raceway.model.intents.kinds import Done
-from raceway.model.intents.peers import Heartbeat, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
+from raceway.model.intents.peers import Heartbeat, ReadMetrics, Register, Subscribe, Unsubscribe, UnwatchLog, WatchLog
 from raceway.model.intents.queues import ConfirmDeliveries, Enqueue, EnqueueRequests, ListQueues, ResumeDeliveries
 from raceway.model.lanes import LaneTable
 from raceway.net.timers import Clock
@@ -33,6 +44,8 @@ from raceway.net.turn import Turn
 # that are there need. `splitting` decides about all others.
 KNOWN_EVERYWHERE = (Register, Subscribe, Unsubscribe, WatchLog, UnwatchLog)
 EVERYWHERE = (*KNOWN_EVERYWHERE, Heartbeat, ResumeDeliveries)
+# Lists to which every lane adds its part.
+GATHERED = (ListQueues, ReadMetrics)
 # Intents with messages that may name their parent.
 CAUSED = Publish | Request | AskAll | Enqueue | EnqueueRequests
 
@@ -88,8 +101,9 @@ class Edge:
         if isinstance(intent, EVERYWHERE):
             self._tell_all(peer, intent, done)
             return
-        if isinstance(intent, ListQueues):
-            self._ask_all(peer, intent, queues_of_all, done)
+        if isinstance(intent, GATHERED):
+            join = queues_of_all if isinstance(intent, ListQueues) else metrics_of_all
+            self._ask_all(peer, intent, join, done)
             return
         if isinstance(intent, CAUSED):
             # Before it is split: messages of a batch may name each other.

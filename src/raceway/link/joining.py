@@ -11,8 +11,10 @@ from raceway.broker.door import CommitCallback
 from raceway.broker.peers import Peer
 from raceway.errors import RacewayError
 from raceway.link.guarding import guarded
+from raceway.link.totals import total
 from raceway.model.intents.batches import Taken
 from raceway.model.intents.kinds import Done
+from raceway.model.intents.peers import Metrics
 from raceway.model.intents.queues import QueueList
 
 # The parts of an intent, each with its outcome.
@@ -113,17 +115,23 @@ def first_error(outcomes: Outcomes) -> RacewayError | None:
 
 def agreed(outcomes: Outcomes) -> Done | RacewayError:
     """Return the outcome of what each part has done whole. One refusal refuses it; what others have done stays."""
-    told = [outcome for _, outcome in outcomes]
-    refused = next((outcome for outcome in told if isinstance(outcome, RacewayError)), None)
-    return refused or Done(any(outcome.changed for outcome in told))
+    return _refusal(outcomes) or Done(any(outcome.changed for _, outcome in outcomes))
 
 
 def queues_of_all(outcomes: Outcomes) -> QueueList | RacewayError:
     """Return the queues of all lanes, in order of creation."""
-    told = [outcome for _, outcome in outcomes]
-    refused = next((outcome for outcome in told if isinstance(outcome, RacewayError)), None)
-    rows = () if refused else sorted((row for each in told for row in each.rows), key=lambda row: row.made_ms)
-    return refused or QueueList(tuple(rows))
+    return _refusal(outcomes) or QueueList(
+        tuple(sorted((row for _, each in outcomes for row in each.rows), key=lambda row: row.made_ms))
+    )
+
+
+def metrics_of_all(outcomes: Outcomes) -> Metrics | RacewayError:
+    """Return the metrics of all lanes together."""
+    return _refusal(outcomes) or total(each for _, each in outcomes)
+
+
+def _refusal(outcomes: Outcomes) -> RacewayError | None:
+    return next((outcome for _, outcome in outcomes if isinstance(outcome, RacewayError)), None)
 
 
 def taken(outcomes: Outcomes) -> Taken:
