@@ -92,12 +92,16 @@ def compare(
         runs.measure_all()
     facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"
     facts["runs"] = f"{repeats} of about {seconds} s each, alternating; the median and all runs are shown"
+    if runs.failed:
+        facts["failed"] = "; ".join(runs.failed)
     result = report.Report(name, facts, [(m.key, m.title) for m in chosen], goals, runs.samples, absent)
     result.print(console)
     if runs.busiest > BUSY_PERCENT:
         console.print(f"[yellow]The machine was busy ({runs.busiest:.0f} %): repeat the run when it is idle.[/]")
     if save:
         console.print(f"Saved: {result.save(RESULTS)}")
+    if runs.failed:
+        raise typer.Exit(1)
 
 
 def is_chosen(name: str, wanted: str) -> bool:
@@ -117,7 +121,7 @@ def _starts(trial: Path | None) -> dict[str, Start]:
 
 
 def _start_all(undo: ExitStack, folder: Path, starts: dict[str, Start], only: str) -> tuple[list[System], list[str]]:
-    """Start the servers whose names match `only`; return those that run and the names of those not installed."""
+    """Start the servers whose names match `only`; return those that run and the names of all others."""
     port = free_port_base()
     running, absent = [], []
     for number, (name, start) in enumerate(starts.items()):
@@ -125,7 +129,12 @@ def _start_all(undo: ExitStack, folder: Path, starts: dict[str, Start], only: st
             continue
         own = folder / str(number)
         own.mkdir()
-        if system := start(name, own, port + number):
+        try:
+            system = start(name, own, port + number)
+        except RuntimeError as error:
+            console.print(f"{name} did not start: {error}", style="red", markup=False)
+            system = None
+        if system is not None:
             undo.callback(system.stop)
             running.append(system)
         else:
@@ -140,6 +149,8 @@ class Runs:
         self._running, self._chosen, self._repeats, self._seconds = running, chosen, repeats, seconds
         self.samples: dict[str, dict[str, list[Sample]]] = {}
         self.busiest = 0.0
+        # Measures that a system did not complete, with the reason.
+        self.failed: list[str] = []
 
     def measure_all(self) -> None:
         with Progress(console=console, transient=True) as progress:
@@ -155,12 +166,17 @@ class Runs:
         samples = self.samples[measure.key] = {system.name: [] for system in able}
         for turn in range(self._repeats + 1):
             self.busiest = max(self.busiest, _busy_percent()) if turn else self.busiest
-            for system in able if turn % 2 else reversed(able):
+            order = able if turn % 2 else able[::-1]
+            for system in [each for each in order if each.name in samples]:
                 show(f"{measure.title}: {system.name}")
                 try:
                     sample = measure.run(system, counts.get(system.name, measure.first_count))
-                except (OSError, TimeoutError) as error:
-                    raise RuntimeError(f"{measure.title}, {system.name}: {error}\n{system.log()}") from error
+                except OSError as error:  # TimeoutError is one
+                    # Its other measures, and those of others, are still worth something.
+                    self.failed.append(f"{measure.key}, {system.name}: {error}")
+                    console.print(f"{self.failed[-1]}\n{system.log()}", style="red", markup=False)
+                    del samples[system.name]
+                    continue
                 if turn:
                     samples[system.name].append(sample)
                 else:

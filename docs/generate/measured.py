@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 # Facts about the machine and the run that a reader of the manual needs; the files have more.
 TOLD = (
     "date", "command", "processor", "memory", "file system", "fdatasync", "lengths", "syncing", "runs",
-    "busiest moment",
+    "busiest moment", "failed",
 )  # fmt: skip
 INTRODUCTION = """
 Figures of this page are those of `bench/results` in the checkout, made by the command that stands with them, on the
