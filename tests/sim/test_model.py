@@ -56,6 +56,7 @@ class Told:
     def check(self) -> None:
         self.model.check_journal(self.rows, 0, [])
         self.model.check_live()
+        self.model.check_observers()
         self.model.check_asked()
         self.model.check_drained()
 
@@ -202,6 +203,51 @@ def an_answer_to_another_request(told: Told) -> None:
     told.answer(told.ask(), at=0)
 
 
+def never_told(told: Told) -> None:
+    told.model.add_observer("service", "t", "http://127.0.0.1:1/act")
+    told.publish()
+
+
+def told_and_not_taken(told: Told) -> None:
+    observer = told.model.add_observer("service", "t", "http://127.0.0.1:1/act")
+    observer.take(told.publish().token, "a connection")
+
+
+def told_in_another_order(told: Told) -> None:
+    observer = told.model.add_observer("service", "t", "http://127.0.0.1:1/act")
+    for message in reversed([told.publish(), told.publish()]):
+        observer.take(message.token, "a connection")
+        observer.taken.add(message.token)
+
+
+def purged_and_handed_out_by_the_next_bus(told: Told) -> None:
+    queue, message = told.model.add_queue("t"), told.publish()
+    queue.begin_purge()
+    queue.end_purge(told.now, is_done=True)
+    queue.note_end("kill")
+    queue.take(message.token, message.payload)
+
+
+def sent_again_and_not_stored(told: Told) -> None:
+    told.model.redrives += 1
+    told.model.note_redriven(0)
+
+
+def sent_again_by_nobody(told: Told) -> None:
+    told.model.redriven_topic = "again"
+    told.model.letters["again"] = "t"
+    payload = told.publish().payload
+    told.rows.append(Row(1, "again", 0, "publish", payload, int(told.now)))
+
+
+def never_delivered_after_damage(told: Told) -> None:
+    """It may be gone until it is confirmed again, and is not from then on."""
+    told.model.add_durable("s on t", "t")
+    told.model.note_damage()
+    told.model.add_durable("s on t", "t")
+    told.publish()
+
+
 BREAKS = (
     lost, stored_twice, offset_left_out, position_left_out, time_back, another_message_under_an_offset,
     refused_and_stored, missed_by_a_subscriber, never_delivered, never_handed_out, never_answered,
@@ -209,7 +255,9 @@ BREAKS = (
     a_dead_letter_of_nothing, neither_acknowledged_nor_given_again, another_order_on_a_stream,
     acknowledged_into_a_deleted_file,
     a_key_before_what_came_first, two_of_a_key_at_a_time, stored_and_sent_by_nobody, an_answer_that_is_not_stored,
-    two_answers_to_a_request, an_answer_to_what_is_no_request, an_answer_to_another_request,
+    two_answers_to_a_request, an_answer_to_what_is_no_request, an_answer_to_another_request, never_told,
+    told_and_not_taken, told_in_another_order, purged_and_handed_out_by_the_next_bus, sent_again_and_not_stored,
+    sent_again_by_nobody, never_delivered_after_damage,
 )  # fmt: skip
 
 
@@ -289,6 +337,33 @@ def test_a_cursor_may_be_lost_with_rows_that_are_told() -> None:
     told.model.check_journal(told.rows, 0, [(1, 1)])  # told before
     with pytest.raises(Broken):
         durable.take(message.token, message.payload, 0, Stream(told.now + 1))
+
+
+def test_after_damage_nothing_is_owed_until_a_receiver_is_confirmed_again() -> None:
+    told = Told()
+    told.model.add_durable("s on t", "t")
+    told.model.add_queue("t")
+    told.publish()
+    told.model.note_damage(is_running=True)
+    told.model.add_queue("t")  # by a bus that has not noticed yet
+    told.publish()
+    told.check()
+
+
+def test_what_an_administrator_changes_is_not_owed() -> None:
+    told = Told()
+    durable, queue = told.model.add_durable("s on t", "t"), told.model.add_queue("t")
+    observer = told.model.add_observer("service", "t", "http://127.0.0.1:1/act")
+    message = told.publish()
+    durable.note_acknowledged(message.token, told.now)
+    durable.begin_change()
+    durable.take(message.token, message.payload, 0, Stream(told.now + 1))
+    durable.end_change(told.now)
+    queue.begin_purge()
+    queue.end_purge(told.now, is_done=True)
+    queue.take(message.token, message.payload)  # it was under way
+    observer.note_end("kill", told.now)
+    told.check()
 
 
 def test_what_was_lost_with_the_power_may_be_stored_behind_others_by_a_repeat() -> None:
