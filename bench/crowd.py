@@ -262,7 +262,7 @@ def receive_all(
     expected: list[int], keeps: bool, times: bool,
 ) -> CrowdWork:  # fmt: skip
     """Subscribe each connection to its topics, and count until all have what they should. `keeps`: return the bytes."""
-    acknowledging: Any = wire if hasattr(wire, "take") else None
+    acknowledging: Any = wire if hasattr(wire, "acknowledge_received") else None
     peers = _connections(first, wire, port, len(topics))
     for peer, wanted in zip(peers, topics, strict=True):
         wire.subscribe_all(peer, wanted)
@@ -293,7 +293,7 @@ def receive_all(
                 if acknowledging is None:
                     found = into.count(MARK, first_count, TAIL + size)
                 else:
-                    found = acknowledging.take(by_number[number], bytes(view[:size]))
+                    found = acknowledging.acknowledge_received(by_number[number], bytes(view[:size]))
                 before = left[number]
                 left[number] = after = before - found
                 tails[number] = into[size : size + TAIL]

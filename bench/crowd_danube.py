@@ -129,7 +129,7 @@ class CrowdDanubeStreams(CrowdDanube):
         self._states[peer.fileno()] = _Consuming(name, by_stream)
         peer.sendall(b"".join(opening))
 
-    def take(self, peer: socket.socket, data: bytes) -> int:
+    def acknowledge_received(self, peer: socket.socket, data: bytes) -> int:
         """Acknowledge the messages that bytes from the socket complete; return how many."""
         state = self._states[peer.fileno()]
         messages = list(state.messages(data))
