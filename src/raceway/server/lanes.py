@@ -1,7 +1,8 @@
 """A bus of several lanes: this process starts one for each lane, and another when one ends.
 
-It is forked from here, with the settings as they were read at the start. So this process has no thread and no loop of
-its own; it waits for signals, and for what the lanes tell.
+It is forked from here, with the settings as they were read at the start. So this process has no Python thread and no
+loop of its own; it waits for signals, and for what the lanes tell. (Arrow's allocator has threads, which it stops and
+starts itself around a fork.)
 
     fork ──> lane: ready ──SIGTERM──> drained ── when all are ──> ended
 """
