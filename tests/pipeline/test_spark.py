@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import ConfigError, PipelineError
-from raceway.pipeline import spark
+from raceway.pipeline import spark as session_module
 from raceway.pipeline.folders import Folders
 
 
@@ -24,7 +24,7 @@ def test_a_java_that_is_too_old_is_named_with_the_command_that_helps(
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(PipelineError, match="needs Java 17 or newer and found Java") as failure:
-        spark.check_java()
+        session_module.check_java()
     assert "apt-get install default-jre-headless" in str(failure.value)
     assert "\n" not in str(failure.value)
 
@@ -33,19 +33,19 @@ def test_no_java_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PipelineError, match="needs Java 17 or newer and found none: on Debian"):
-        spark.check_java()
+        session_module.check_java()
 
 
 def test_a_new_java_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "21.0.4")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    spark.check_java()
+    session_module.check_java()
 
 
 def test_without_the_extra_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "find_spec", lambda name: None)
+    monkeypatch.setattr(session_module, "find_spec", lambda name: None)
     with pytest.raises(PipelineError, match=r"pip install 'raceway\[spark\]'"):
-        spark.check_installed()
+        session_module.check_installed()
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_without_the_extra_the_command_to_install_it_is_named(monkeypatch: pytes
     ],
 )
 def test_local_masters_try_a_task_again(master: str, started: str) -> None:
-    assert spark.with_retries(master) == started
+    assert session_module.with_retries(master) == started
 
 
 def test_cores_are_read_from_the_master() -> None:
-    assert spark.cores("local[3]") == spark.cores("local[3,5]") == 3
-    assert spark.cores("local[*]") == spark.cores("spark://host:7077") == os.cpu_count()
+    assert session_module.cores("local[3]") == session_module.cores("local[3,5]") == 3
+    assert session_module.cores("local[*]") == session_module.cores("spark://host:7077") == os.cpu_count()
 
 
 def test_children_write_to_the_file_and_we_do_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with spark.standard_error_to(tmp_path / "log"):
+    with session_module.standard_error_to(tmp_path / "log"):
         os.system("echo noise >&2")
     os.system("echo sound >&2")
     assert (tmp_path / "log").read_text() == "noise\n"
@@ -78,11 +78,21 @@ def test_children_write_to_the_file_and_we_do_not(tmp_path: Path, capfd: pytest.
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Europe/London", "+02:00", ""])
 def test_a_session_in_another_time_zone_is_refused_before_spark_starts(tmp_path: Path, zone: str) -> None:
     with pytest.raises(ConfigError, match="must be UTC, not") as failure:
-        spark.session(Folders(tmp_path), extra={"spark.sql.session.timeZone": zone})
+        session_module.session(Folders(tmp_path), extra={"spark.sql.session.timeZone": zone})
     assert failure.value.key == "spark.sql.session.timeZone"
     assert not (tmp_path / "pipeline").exists()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "utc", "Etc/UTC", "Z", "GMT"])
 def test_other_names_of_utc_are_fine(zone: str) -> None:
-    spark.check_time_zone(zone)
+    session_module.check_time_zone(zone)
+
+
+def test_what_is_a_key_goes_by_its_name() -> None:
+    assert settings_are_secret("fs.s3a.access.key", "fs.azure.account.key.me.dfs.core.windows.net", "fs.x.password")
+    assert not settings_are_secret("fs.s3a.endpoint")
+    assert not session_module.is_secret("spark.executor.secret"), "another one than Hadoop's"
+
+
+def settings_are_secret(*names: str) -> bool:
+    return all(session_module.is_secret(f"spark.hadoop.{name}") for name in names)

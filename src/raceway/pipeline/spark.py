@@ -39,6 +39,8 @@ _KEEP_MEMORY = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 * MIB),
 }
+_OF_HADOOP = "spark.hadoop."
+_SECRET = re.compile(r"secret|password|token|(access|account|private)\.?key", re.IGNORECASE)
 _LOG4J = """\
 status = error
 appender.file.type = File
@@ -74,14 +76,28 @@ def session(
     _set_environment(folders, master)
     keep_quiet()
     settings = _settings(folders, master, memory, quick) | dict(extra or {})
+    secrets = {key: settings.pop(key) for key in list(settings) if is_secret(key)}
     builder = SparkSession.builder.master(with_retries(master)).appName("raceway")
     for key, value in settings.items():
         builder = builder.config(key, value)
     with standard_error_to(folders.log / "spark.log"):
         try:
-            return builder.getOrCreate()
+            return _with_secrets(builder.getOrCreate(), secrets)
         except (PySparkException, OSError, RuntimeError) as error:
             raise PipelineError(_start_failure(error, folders)) from error
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property is a key or password of Hadoop for a store."""
+    return name.startswith(_OF_HADOOP) and _SECRET.search(name) is not None
+
+
+def _with_secrets(spark: SparkSession, secrets: Mapping[str, str]) -> SparkSession:
+    """Tell Hadoop its keys by a call: properties are on the command line of Java, which everybody here can see."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in secrets.items():
+        hadoop.set(name.removeprefix(_OF_HADOOP), value)
+    return spark
 
 
 def check_time_zone(name: str) -> None:
