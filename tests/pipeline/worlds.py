@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from raceway.model.envelope import Hop
 from tests.pipeline.rows import START_US, Row, answer, message, request
 from tests.pipeline.schemas import V1, V2, avro, datum, framed
 
@@ -99,3 +101,18 @@ def worlds(draw: st.DrawFn, most: int = 40) -> list[Row]:
     for _ in range(draw(st.integers(most // 2, most))):
         world.add(draw)
     return world.rows
+
+
+def shop(rounds: int) -> Iterator[Row]:
+    """An everyday world: five rows a round, a quarter of an hour apart, of which every table gets some."""
+    for number in range(rounds):
+        at, time_us = 5 * number, START_US + number * 900 * SECOND_US
+        yield message(at, time_us=time_us, producer="shop")
+        yield message(at + 1, time_us=time_us + 1, parent_id=f"m{at}", correlation_id=f"m{at}", topic="orders.paid")
+        yield request(at + 2, time_us=time_us + 2, producer="shop")
+        answered = answer(at + 3, at + 2, time_us=time_us + 500, producer="desk", correlation_id=f"m{at + 2}")
+        yield answered | {"hops": (Hop("a", "b", "m", (1, 2, 5)),)}
+        refused = {"topic": "orders", "code": "payload_invalid", "subject": "subject-1", "version": "1"}
+        typed = {"topic": "typed", "schema_id": 1, "schema_version": 1, "payload": datum(V1, {"id": number})}
+        more = {"topic": "raceway.rejected", "attributes": refused} if number % 2 else typed
+        yield message(at + 4, time_us=time_us + 3, **more)
