@@ -16,22 +16,15 @@ from raceway.pipeline.lake import MERGED, Lake
 from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.written import write_rows
 from raceway.wires.captures.columns import BRONZE
+from tests.pipeline import delta_readers
+from tests.pipeline.delta_readers import DELTA, QUICK_DELTA
 from tests.pipeline.java import needs_java
 from tests.pipeline.lakes import append
 from tests.pipeline.rows import START_US, bronze, message
-from tools.jars import JarsError, fetch
+from tools.jars import JarsError
 
-LOCK = Path(__file__).parent.parent.parent / "tools" / "delta-jars.txt"
 DAY_US = 86_400_000_000
 ROWS = [message(at, time_us=START_US + at % 2 * DAY_US, payload=f"№ {at}".encode()) for at in range(6)]
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-}
 AS_FRAMES = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -49,7 +42,7 @@ print(json.dumps([read().count(), read(versionAsOf="0").count(), [list(row) for 
 @pytest.fixture(scope="module")
 def jars() -> str:
     try:
-        return ",".join(map(str, fetch(LOCK)))
+        return delta_readers.jars()
     except JarsError as error:
         pytest.skip(str(error))
 
@@ -78,7 +71,7 @@ def ran(folder: Path, *command: str) -> list[str]:
 @pytest.mark.may_skip
 @pytest.mark.timeout(600)
 def test_spark_with_the_official_jar(jars: str, table: str, tmp_path: Path) -> None:
-    told = json.loads(ran(tmp_path, sys.executable, "-c", AS_FRAMES, jars, json.dumps(DELTA), table)[-1])
+    told = json.loads(ran(tmp_path, sys.executable, "-c", AS_FRAMES, jars, json.dumps(DELTA | QUICK_DELTA), table)[-1])
     assert told == [6, 4, [[4, "№ 4", "2023-11-14"], [5, "№ 5", "2023-11-15"]]]
 
 
