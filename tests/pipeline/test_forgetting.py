@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -24,9 +25,13 @@ from raceway.pipeline.query import Tables
 from raceway.pipeline.registry import DERIVED
 from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.verify import verify
+from tests.pipeline.delta_readers import by_deltalake
 from tests.rigs.journal import Rig
 
 HOUR_US = 3_600_000_000
+ABOUT_ZOE = "text LIKE '%zoe%' AND topic IN ('orders', 'price')"
+# Rows of each table by name, as text.
+Contents: TypeAlias = dict[str, list[str]]
 
 
 def append(rig: Rig, kind: bytes, topic: bytes, payload: bytes, ident: bytes, **columns: Any) -> int:
@@ -83,10 +88,29 @@ def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+@pytest.fixture(scope="module")
+def keys(spark: SparkSession, original: Path) -> pa.Table:
+    """Of the messages of a person."""
+    return collected(select(Lake(spark, Folders(original)), ABOUT_ZOE))
+
+
+@pytest.fixture(scope="module")
+def contents(spark: SparkSession, original: Path, keys: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Contents:
+    """All tables after a deletion that nothing interrupted."""
+    lake = Lake(spark, Folders(shutil.copytree(original, tmp_path_factory.mktemp("deleted") / "data")))
+    begin(lake, keys)
+    complete(lake, settings(lake))
+    return contents_of(lake)
+
+
 @pytest.fixture
 def filled(spark: SparkSession, original: Path, tmp_path: Path) -> Lake:
     shutil.copytree(original, tmp_path / "data")
     return Lake(spark, Folders(tmp_path / "data"))
+
+
+def contents_of(lake: Lake) -> Contents:
+    return {name: by_deltalake(lake.folders.table(name)) for name in lake.names()}
 
 
 def run(lake: Lake, max_records: int = 9) -> None:
@@ -117,9 +141,6 @@ def traces_of_a_person(data: Path) -> list[str]:
 
 def orders(lake: Lake, table: str = "silver.messages") -> list[int]:
     return sorted(row["sequence"] for row in lake.frame(table).select("sequence").collect())
-
-
-ABOUT_ZOE = "text LIKE '%zoe%' AND topic IN ('orders', 'price')"
 
 
 def test_what_a_person_sent_is_nowhere_any_more_and_the_tables_are_as_if_it_never_came(filled: Lake) -> None:
@@ -194,9 +215,9 @@ STAGES = ("_recompute", "_remove", "keeping.vacuum", "blank_folder", "_note")
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_interrupted_deletion_is_completed_and_nothing_runs_before(
-    filled: Lake, stage: str, monkeypatch: pytest.MonkeyPatch
+    filled: Lake, keys: pa.Table, contents: Contents, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin(filled, collected(select(filled, ABOUT_ZOE)))
+    begin(filled, keys)
     target, _, name = stage.rpartition(".")
     real = getattr(getattr(forgetting, target) if target else forgetting, name)
 
@@ -216,8 +237,7 @@ def test_an_interrupted_deletion_is_completed_and_nothing_runs_before(
     assert complete(again, settings(again)).messages == 9
     found = verify(again, Tables(again))
     assert found.is_good, found
-    sums = Tables(again).select("SELECT sum(publishes), sum(requests), sum(responses) FROM gold.topic_stats")
-    assert [column[0].as_py() for column in sums.columns] == [3, 2, 1]
+    assert contents_of(again) == contents
     assert [row["messages"] for row in again.frame(registry.DELETIONS.name).collect()] == [9]
     assert [path for path in traces_of_a_person(again.folders.data) if not path.startswith("segment-")] == []
 
