@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +15,17 @@ import pytest
 from deltalake import write_deltalake
 
 from raceway.pipeline.progress import maybe_read
-from tests.pipeline.drivers import command, driver, finished, finished_in_turn
+from tests.pipeline.drivers import Commands, command, driver, finished
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, journal
 from tests.pipeline.quick_spark import QUICKLY
 from tests.rigs.server import wait_until
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    with Commands() as found:
+        yield found
 
 
 def follow_status(folder: Path) -> str:
@@ -33,7 +40,7 @@ def follow_status(folder: Path) -> str:
 
 @needs_java
 @pytest.mark.timeout(300)
-def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> None:
+def test_a_run_is_shown_verified_asked_compacted_and_stopped(commands: Commands, tmp_path: Path) -> None:
     """One continuous run, stopped by SIGTERM as a service manager would, then every other command."""
     with journal(tmp_path / "data", 1500) as rig:
         data = rig.folder
@@ -42,15 +49,15 @@ def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> 
             wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1500, 120, "the first rows")
             add(rig, 300, 1500)
             wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1800, 60, "the rows that came later")
-            shown = json.loads(finished(data, "status", "--json").stdout)
+            shown = json.loads(commands.finished(data, "status", "--json").stdout)
             assert shown["running"]
             assert shown["tables"]["bronze.messages"]["rows"] == 1800
             assert follow_status(data).endswith(": position 1,818, 0 behind\n")
-            refused = finished(data, "compact", status=1)
+            refused = commands.finished(data, "compact", status=1)
             assert f"is in use by process {run.pid}" in refused.stderr
             run.send_signal(signal.SIGTERM)
             assert run.wait(60) == 0
-        status, verified, table, rows, compacted, again = finished_in_turn(
+        status, verified, table, rows, compacted, again = commands.in_turn(
             data,
             ("status",),
             ("verify",),
@@ -72,15 +79,15 @@ def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> 
         assert "ERROR" not in log
 
 
-def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
+def test_nothing_to_do_is_said_with_what_to_type(commands: Commands, tmp_path: Path) -> None:
     assert (
         "is not a data folder: name the folder of a journal with --data"
-        in finished(tmp_path / "none", "run", status=1).stderr
+        in commands.finished(tmp_path / "none", "run", status=1).stderr
     )
     with journal(tmp_path / "data", 10) as rig:
-        assert "start one with `raceway pipeline run`" in finished(rig.folder, "status", status=1).stderr
+        assert "start one with `raceway pipeline run`" in commands.finished(rig.folder, "status", status=1).stderr
         for words in (("query", "SELECT 1"), ("compact",), ("tables",), ("reset", "gold.traces")):
-            assert "raceway pipeline run --once" in finished(rig.folder, *words, status=1).stderr
+            assert "raceway pipeline run --once" in commands.finished(rig.folder, *words, status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -95,10 +102,10 @@ def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
         (("run", "--conf", "spark.sql.session.timeZone=Europe/Berlin"), "spark.sql.session.timeZone: must be UTC"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_done_is_one_line(commands: Commands, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     with journal(tmp_path / "data", 10) as rig:
         (rig.folder / "pipeline").mkdir()
-        refused = finished(rig.folder, *words, status=None)
+        refused = commands.finished(rig.folder, *words, status=None)
         assert refused.returncode in (1, 2)
         assert said in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
@@ -116,20 +123,20 @@ def test_a_missing_java_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 
 @needs_java
 @pytest.mark.timeout(400)
-def test_half_an_entry_of_a_log_is_one_line_and_the_next_run_mends_it(tmp_path: Path) -> None:
+def test_half_an_entry_of_a_log_is_one_line_and_the_next_run_mends_it(commands: Commands, tmp_path: Path) -> None:
     """As a power failure may leave it, in bronze and in a table computed from it."""
     with journal(tmp_path / "data", 600) as rig:
         data = rig.folder
-        finished(data, "run", "--once", *QUICKLY)
+        commands.finished(data, "run", "--once", *QUICKLY)
         counted = "SELECT count(*) AS n, sum(bytes) AS b FROM silver.messages"
-        before = finished(data, "query", "--json", counted).stdout
+        before = commands.finished(data, "query", "--json", counted).stdout
         for table, content in (("bronze/messages", b'{"commitInfo":{"ti'), ("gold/topic_stats", b"")):
             max((data / "pipeline" / "tables" / table / "_delta_log").glob("*.json")).write_bytes(content)
         for words in (("verify",), ("query", counted), ("retain", "--days", "1")):
-            refused = finished(data, *words, status=1)
+            refused = commands.finished(data, *words, status=1)
             assert "the next `raceway pipeline run` mends it" in refused.stderr
             assert len(refused.stderr.splitlines()) == 1
-        mended, verified, after = finished_in_turn(
+        mended, verified, after = commands.in_turn(
             data, ("run", "--once", "--json", *QUICKLY), ("verify",), ("query", "--json", counted)
         )
         assert json.loads(mended.splitlines()[-1])["rows"] == 600
@@ -139,15 +146,15 @@ def test_half_an_entry_of_a_log_is_one_line_and_the_next_run_mends_it(tmp_path: 
 
 @needs_java
 @pytest.mark.timeout(400)
-def test_more_refused_messages_than_the_driver_takes_are_no_matter(tmp_path: Path) -> None:
+def test_more_refused_messages_than_the_driver_takes_are_no_matter(commands: Commands, tmp_path: Path) -> None:
     """Workers write them; the driver gets names of files."""
     with journal(tmp_path / "data", 100) as rig:
         data = rig.folder
         for _ in range(20):
             rig.keep("raceway.rejected", *(os.urandom(40_000) for _ in range(5)))
         rig.commit()
-        finished(data, "run", "--once", *QUICKLY, "--conf", "spark.driver.maxResultSize=1m")
-        found = finished(data, "query", "--json", "SELECT count(*) AS n FROM bronze.rejected").stdout
+        commands.finished(data, "run", "--once", *QUICKLY, "--conf", "spark.driver.maxResultSize=1m")
+        found = commands.finished(data, "query", "--json", "SELECT count(*) AS n FROM bronze.rejected").stdout
         assert json.loads(found) == {"n": 100}
 
 
@@ -189,18 +196,20 @@ def test_without_the_extra_every_command_of_tables_ends_in_one_sentence(tmp_path
 
 @needs_java
 @pytest.mark.timeout(300)
-def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(tmp_path: Path) -> None:
+def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(
+    commands: Commands, tmp_path: Path
+) -> None:
     with journal(tmp_path / "data", 300) as rig:
         data = rig.folder
-        finished(data, "run", "--once", "--bronze-only", *QUICKLY)
-        refused = finished(data, "delete", "--where", "true", "--yes", *QUICKLY, status=1)
+        commands.finished(data, "run", "--once", "--bronze-only", *QUICKLY)
+        refused = commands.finished(data, "delete", "--where", "true", "--yes", *QUICKLY, status=1)
         assert f"the data folder {data} is in use by process {os.getpid()}; stop it" in refused.stderr
-    refused = finished(data, "delete", status=2)
+    refused = commands.finished(data, "delete", status=2)
     assert "--where is missing: it says which messages to delete" in refused.stderr
     where = ("--where", "topic = 'orders.paid' AND text LIKE '1_0%'")
-    unknown = finished(data, "delete", "--yes", "--where", "person = 1", *QUICKLY, status=2)
+    unknown = commands.finished(data, "delete", "--yes", "--where", "person = 1", *QUICKLY, status=2)
     assert unknown.stderr.startswith("raceway: --where: there is no column person; known: source, partition, ")
-    counted, done, asked, again = finished_in_turn(
+    counted, done, asked, again = commands.in_turn(
         data,
         ("delete", "--dry-run", "--json", *where, *QUICKLY),
         ("delete", "--yes", "--json", *where, *QUICKLY),
@@ -213,9 +222,9 @@ def test_messages_are_deleted_from_tables_and_journal_while_the_bus_is_stopped(t
     assert json.loads(again)["journal"]["deleted"] == 10
 
 
-def test_a_reset_table_is_gone(tmp_path: Path) -> None:
+def test_a_reset_table_is_gone(commands: Commands, tmp_path: Path) -> None:
     with journal(tmp_path / "data", 10) as rig:
         table = rig.folder / "pipeline" / "tables" / "gold" / "traces"
         write_deltalake(table, pa.table({"correlation_id": ["a"]}))
-        assert "is reset" in finished(rig.folder, "reset", "gold.traces").stderr
+        assert "is reset" in commands.finished(rig.folder, "reset", "gold.traces").stderr
         assert not table.exists()

@@ -11,28 +11,30 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from raceway.pipeline.spark import QUICK_JAVA
 from tests.pipeline.quick_spark import quick_java
 from tests.rigs.rounds import SOAKING
 
 RUN_S = 900 if SOAKING else 240
-# Commands one after the other in one process, which starts a JVM once; a line with this sign ends what each prints.
+# A line with this sign and the status ends what a command prints.
 _END = "\x1e"
-_IN_TURN = f"""
+_ONE_BY_ONE = f"""
 import json, sys
 from raceway.cli.app import main
-for words in json.loads(sys.argv[1]):
-    sys.argv = ["raceway", *words]
+for line in sys.stdin:
+    sys.argv, status = ["raceway", *json.loads(line)], 0
     try:
         main()
     except SystemExit as end:
-        if end.code:
-            raise
-    print({_END!r}, flush=True)
+        status = end.code or 0
+    sys.stderr.flush()
+    print(f"{_END}{{status}}", flush=True)
 """
 
 
@@ -55,15 +57,54 @@ def finished(folder: Path, *arguments: str, status: int | None = 0) -> subproces
     return done
 
 
-def finished_in_turn(folder: Path, *commands: tuple[str, ...]) -> list[str]:
-    """What each of these commands printed; all ran to their end, one after the other in one process."""
-    words = json.dumps([["pipeline", *each, "--data", str(folder)] for each in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", _IN_TURN, words],
-        env=environment(), capture_output=True, text=True, timeout=RUN_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout.split(f"{_END}\n")[:-1]
+class Commands:
+    """Commands one after the other in one process, which loads Python's modules and starts a JVM once."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _ONE_BY_ONE],
+            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process, self._errors:
+            kill(self._process)
+
+    def finished(self, folder: Path, *arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """A command that ran to its end, with this status (None: any)."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        words = ["pipeline", *arguments, "--data", str(folder)]
+        before = self._errors.seek(0, os.SEEK_END)
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        lines = _until(self._process.stdout, _END)
+        self._errors.seek(before)
+        errors = self._errors.read()
+        assert lines, f"{words} ended the process:\n{errors}"
+        *told, end = lines
+        done = subprocess.CompletedProcess(words, int(end.removeprefix(_END)), "".join(told), errors)
+        assert status is None or done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{errors}"
+        return done
+
+    def in_turn(self, folder: Path, *commands: tuple[str, ...]) -> list[str]:
+        """What each of these commands printed; all ran to their end."""
+        return [self.finished(folder, *each).stdout for each in commands]
+
+
+def _until(lines: Iterable[str], sign: str) -> list[str]:
+    """Lines up to one that begins with a sign, and that one; nothing if there is none."""
+    found = []
+    for line in lines:
+        found.append(line)
+        if line.startswith(sign):
+            return found
+    return []
 
 
 @contextmanager
@@ -79,7 +120,7 @@ def driver(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         kill(process)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: subprocess.Popen[Any]) -> None:
     """SIGKILL to the driver, its JVM and its Python workers at once."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

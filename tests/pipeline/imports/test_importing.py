@@ -22,7 +22,7 @@ from raceway.wires.captures.capture import Capture, capture_files, capture_of
 from raceway.wires.captures.form import PIECE_MESSAGES
 from raceway.wires.mb.capture import reader as mb
 from tests.pipeline.captures import import_file
-from tests.pipeline.drivers import finished, finished_in_turn
+from tests.pipeline.drivers import Commands
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import journal
 from tests.pipeline.quick_spark import QUICKLY
@@ -254,8 +254,8 @@ def test_the_commands_import_folders_tell_of_each_file_and_take_one_out_again(tm
     asked = f"request:orders.price:1.0.0:{identity(1)}\n{{}}".encode()
     (captures / "a.mb").write_bytes(frame(asked) + frame(asked.replace(b"request", b"response")) + frame(b"bad"))
     (captures / "b.mb").write_bytes(rb"publish:orders.created:1.0.0\n{}")
-    with journal(tmp_path / "data", 100) as rig:
-        told = finished_in_turn(
+    with journal(tmp_path / "data", 100) as rig, Commands() as commands:
+        told = commands.in_turn(
             rig.folder,
             ("import", "--wire", "mb", str(captures), "--json", *QUICKLY),
             ("query", "SELECT status FROM silver.exchanges", "--json"),
@@ -266,7 +266,7 @@ def test_the_commands_import_folders_tell_of_each_file_and_take_one_out_again(tm
             ("query", "SELECT topic FROM silver.messages", "--json"),
             ("verify", "--json", *(("--full", *QUICKLY) if SOAKING else ())),
         )
-        refused = finished(rig.folder, "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
+        refused = commands.finished(rig.folder, "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
         assert "there is no such file or folder" in refused.stderr
     documents = [[json.loads(line) for line in each.splitlines()] for each in told if each.startswith("{")]
     first, statuses, again, known, removed, left, verdict = documents
