@@ -55,6 +55,7 @@ SLOW = (
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_delta_jar.py",
     "tests/pipeline/test_forgetting.py",
+    "tests/pipeline/test_full_disk.py",
     "tests/pipeline/test_keeping.py",
     "tests/pipeline/test_jobs.py",
     "tests/pipeline/imports/",
