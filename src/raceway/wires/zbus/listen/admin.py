@@ -97,8 +97,12 @@ class Administration:
         elif method is None:
             answer = encode.refusal_reply(encode.method_not_found(event.method, event.msgid))
         elif (shown := self._listing.get(method)) is not None:
-            self._door.perform(peer, ListQueues(), partial(self._listed, session, event, shown))
-            return
+            # Before the bus is asked: the list itself is what costs.
+            over = session.maybe_refuse_list()
+            if over is None:
+                self._door.perform(peer, ListQueues(), partial(self._listed, session, event, shown))
+                return
+            answer = _refusal(over, event)
         else:
             answer = self._answer(method, session, event, outcome.principal)
         if answer is not None:
@@ -108,13 +112,12 @@ class Administration:
     def _listed(self, session: Connection, event: Admin, shown: Shown, outcome: QueueList | RacewayError) -> None:
         if not session.open:
             return
-        answer: bytes | None
         if isinstance(outcome, RacewayError):
             answer = _refusal(outcome, event)
         else:
-            rows = outcome.rows
-            answer = self._answer(lambda *_: shown(event, self._report(rows)), session, event, Principal("", ""))
-        session.write(answer or b"")
+            answer = shown(event, self._report(outcome.rows))
+            session.note_listed(len(answer))
+        session.write(answer)
         session.note_answered()
 
     def _answer(self, method: Method, session: Connection, event: Admin, principal: Principal) -> bytes | None:
