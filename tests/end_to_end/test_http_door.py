@@ -170,6 +170,28 @@ def test_a_list_of_repeats_is_answered_and_not_stored_again(server: Server, topi
     assert len(get(server, f"/topics/{topic}").json()["messages"]) == 2
 
 
+def test_new_messages_among_repeats_are_told_their_offsets(server: Server, topic: str) -> None:
+    """L9"""
+
+    def publish(*texts: str) -> list[dict[str, Any]]:
+        listed = [
+            {"payload": text, "message_id": f"id of {text}", "attributes": {"x-dedup-id": text}} for text in texts
+        ]
+        body = json.dumps({"messages": [*listed, {"payload": "plain"}]})
+        told = post(server, f"/topics/{topic}", body.encode(), content_type="application/vnd.raceway.messages+json")
+        assert told.status == 201
+        found: list[dict[str, Any]] = told.json()["messages"]
+        return found
+
+    assert [each["offset"] for each in publish("1", "2")] == [0, 1, 2]
+    told = publish("0", "1", "3", "2")
+    assert [each.get("offset") for each in told] == [3, None, 4, None, 5]
+    assert [each.get("repeated", False) for each in told] == [False, True, False, True, False]
+    stored = get(server, f"/topics/{topic}").json()["messages"]
+    assert [row["payload"] for row in stored] == ["1", "2", "plain", "0", "3", "plain"]
+    assert [told[0]["message_id"], told[4]["message_id"]] == [stored[3]["message_id"], stored[5]["message_id"]]
+
+
 def test_a_traceparent_goes_on_to_other_wires(server: Server) -> None:
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     name = f"traced{next(_numbers)}"

@@ -111,6 +111,7 @@ class Publishing:
         `spelling`: the wire whose non-canonical spelling of a name is stored as an attribute.
         """
         spans, done, repeated, fresh = self._dedup.sift(batch, spans, done)
+        sent, rows = batch, [row for _, _, start, stop in spans for row in range(start, stop)] if repeated else []
         batch, spans = runs.keep_rows(batch, spans) if spelling is None else runs.keep_named(batch, spans, spelling)
         if not batch.count:
             if repeated:  # repeats are acknowledged after the commit of their first message
@@ -121,6 +122,8 @@ class Publishing:
         except RacewayError:
             self._dedup.forget(fresh)
             raise
+        if repeated:
+            runs.tell_kept(sent, batch, rows)
 
     def store_own(self, batch: Batch, spans: list[runs.RowSpan], done: OnCommit | None) -> None:
         """Store messages of the broker itself, without deduplication."""

@@ -88,6 +88,15 @@ def keep_rows(batch: Batch, spans: list[RowSpan]) -> tuple[Batch, list[RowSpan]]
     return batch, spans
 
 
+def tell_kept(batch: Batch, kept: Batch, rows: list[int]) -> None:
+    """Give a batch what its kept rows were given when they were stored; the others have no offset."""
+    for name in ("topic", "message_id", "offset"):
+        values = [None] * batch.count if name == "offset" else list(batch.column(name))
+        for at, row in enumerate(rows):
+            values[row] = kept.item(name, at)
+        setattr(batch, name, values)
+
+
 def without(spans: list[RowSpan], gone: Container[int]) -> list[RowSpan]:
     """Return the spans without these rows."""
     left: list[RowSpan] = []

@@ -246,7 +246,7 @@ def _is_routed(outcome: BatchOutcome | RacewayError) -> bool:
 
 def _stored(batch: Batch, row: int, routed: bool | None = None) -> Stored:
     message_id = batch.item("message_id", row)
-    if message_id is None:  # every message of the batch is a repeat, so no ids were assigned
+    if message_id is None or batch.item("offset", row) is None:
         return Stored(topic=batch.item("topic", row).decode(), repeated=True)
     root = batch.item("correlation_id", row) or message_id
     return Stored(
