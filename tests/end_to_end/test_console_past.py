@@ -205,6 +205,20 @@ def test_tables_are_asked_with_sql(visitor: Visitor) -> None:
     expect(rows).to_have_count(4)
 
 
+def test_tables_are_asked_as_they_were(visitor: Visitor) -> None:
+    page = visitor.go("pipeline?sql=FROM%20gold.topic_stats%20LIMIT%204&at=0")
+    rows = page.get_by_role("table", name="Result").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    moment = page.get_by_role("form", name="SQL").get_by_label("As of")
+    expect(moment).to_have_value("0")
+    moment.fill("2001-01-01")
+    page.keyboard.press("Enter")
+    expect(page.locator("main .fault")).to_contain_text("gold.topic_stats: did not exist at 2001-01-01")
+    expect(rows).to_have_count(0)
+    expect(page).to_have_url(re.compile("at=2001-01-01"))
+    visitor.forgive(400)
+
+
 def test_a_table_is_sorted_by_the_bus_and_downloaded_whole(visitor: Visitor) -> None:
     page = visitor.go("pipeline")
     page.get_by_role("table", name="Tables").get_by_role("link", name="gold.topic_stats").click()

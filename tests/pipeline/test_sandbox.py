@@ -74,6 +74,16 @@ def test_rows_of_the_current_files_are_values_of_json(root: Path) -> None:
     assert rows_of(root, "SELECT n FROM silver.messages UNION ALL SELECT count(*) FROM gold.stats") == [[2], [3]]
 
 
+def test_tables_are_asked_as_they_were(root: Path) -> None:
+    assert rows_of(root, "SELECT n FROM silver.messages", at="0") == [[1]]
+    assert rows_of(root, "SELECT n FROM silver.messages", at="2100-01-01") == [[2]]
+    # A table that had no such version is missed by those who ask it.
+    assert rows_of(root, "SELECT n FROM silver.messages", at="1") == [[2]]
+    assert "gold.stats" in run(root, "SELECT * FROM gold.stats", at="1")[0].error
+    assert "silver.messages: did not exist" in run(root, "FROM silver.messages", at="2001-01-01")[0].error
+    assert run(root, "SELECT 1", at="yesterday")[0].error.startswith("at is a version (7) or a time")
+
+
 def test_so_many_rows_are_given_and_that_there_are_more_is_told(root: Path) -> None:
     told, body = run(root, "SELECT * FROM range(100000) t(n)", rows=5)
     assert (json.loads(body), told.is_cut) == ([[n] for n in range(5)], True)

@@ -60,6 +60,8 @@ def test_tables_are_asked_and_results_are_files_too(bus: Bus) -> None:
     assert pq.read_table(io.BytesIO(bus.ask(sql, "&format=parquet").body)) == pa.table(
         {"topic": ["b", "a"], "messages": [2, 1]}
     )
+    assert bus.ask(sql, "&at=0").json()["rows"] == [["b", 2], ["a", 1]]
+    assert "did not exist" in bus.ask(sql, "&at=2001-01-01").json()["error"]["message"]
     cut = bus.ask("SELECT * FROM range(9)", "&limit=1000").json()
     assert (len(cut["rows"]), cut["is_cut"]) == (3, True), "sql.max_rows"
 

@@ -18,8 +18,8 @@ CELL = 500
 
 
 class SqlAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A query over `tables`, whose folders are below `root`: `rows` of its result at most, within a memory in bytes and
-    a time in seconds."""
+    """A query over `tables`, whose folders are below `root`, as they are or as they were `at` a version or a time:
+    `rows` of its result at most, within a memory in bytes and a time in seconds."""
 
     sql: str
     root: str
@@ -28,6 +28,7 @@ class SqlAsked(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     memory_bytes: int
     timeout_s: float
+    at: str = ""
 
 
 class SqlTold(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ over. Several walls keep a query within the tables:
 
 - it is one statement, a SELECT or an EXPLAIN;
 - DuckDB opens no files and no addresses, loads no extensions and keeps its settings (`enable_external_access`,
-  `lock_configuration`). What it reads are Arrow datasets of the files that belong to the tables now;
+  `lock_configuration`). What it reads are Arrow datasets of the files that belong to the tables, now or at the time
+  that was asked for;
 - names in a query are never looked up among Python's variables;
 - memory is limited twice, by DuckDB and by the kernel; nothing is spilled to disk, and the process can write no file
   (RLIMIT_FSIZE). It gets none of the bus's environment.
@@ -27,13 +28,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from raceway import config
-from raceway.errors import PipelineError
+from raceway.errors import ConfigError, PipelineError
 from raceway.model.sql import SqlAsked, SqlTold, shown_cell
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
     from duckdb import DuckDBPyConnection
+
+    from raceway.pipeline.snapshot import At
 
 # What the process itself needs beside the query: code, stacks and arenas of its threads, most of it never touched.
 OVERHEAD_BYTES = 3 * 1024 * config.MIB
@@ -79,14 +82,16 @@ def select(asked: SqlAsked) -> tuple[pa.Schema, list[pa.RecordBatch], bool]:
     the engine, MemoryError."""
     import duckdb
 
+    left_out: dict[str, str] = {}
     try:
         _check_statement(asked.sql)
-        with connected(asked) as connection:
+        with connected(asked, left_out) as connection:
             return _first(connection.execute(asked.sql), asked.rows)
     except duckdb.OutOfMemoryException as error:
         raise MemoryError from error
     except duckdb.Error as error:
-        raise PipelineError(str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
+        why = next((why for name, why in left_out.items() if name in asked.sql.lower()), None)
+        raise PipelineError(why or str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
 
 
 def _check_statement(sql: str) -> None:
@@ -98,9 +103,12 @@ def _check_statement(sql: str) -> None:
         raise PipelineError("only one statement that reads, such as SELECT, is run here")
 
 
-def connected(asked: SqlAsked) -> DuckDBPyConnection:
+def connected(asked: SqlAsked, left_out: dict[str, str] | None = None) -> DuckDBPyConnection:
+    """Open a database that has the tables. Tables that had no version at the time that is asked for are added to
+    `left_out`, with the reason. Raises PipelineError."""
     import duckdb
 
+    at = _maybe_at(asked.at)
     connection = duckdb.connect(":memory:")
     for name, value in {"memory_limit": f"{asked.memory_bytes}B", **WALLS}.items():
         connection.execute(f"SET {name} = '{value}'")
@@ -108,18 +116,35 @@ def connected(asked: SqlAsked) -> DuckDBPyConnection:
     for name in asked.tables:
         schema, _, table = name.partition(".")
         connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
-        connection.register(f"files of {name}", _dataset(Path(asked.root), name))
+        try:
+            dataset = _dataset(Path(asked.root), name, at)
+        except PipelineError as error:
+            if at is None or left_out is None:
+                raise
+            left_out[name] = str(error)
+            continue
+        connection.register(f"files of {name}", dataset)
         connection.execute(f'CREATE VIEW "{schema}"."{table}" AS FROM "files of {name}"')  # names are ours
     connection.execute("SET lock_configuration = true")
     return connection
 
 
-def _dataset(root: Path, name: str) -> ds.Dataset:
-    """Return the rows of the files that belong to a table now. Raises PipelineError."""
+def _maybe_at(text: str) -> At | None:
+    """Return the version or time that is asked for; None for now. Raises PipelineError."""
+    from raceway.pipeline.snapshot import parse_at
+
+    try:
+        return parse_at(text) if text else None
+    except ConfigError as error:
+        raise PipelineError(f"at {error.reason}") from error
+
+
+def _dataset(root: Path, name: str, at: At | None) -> ds.Dataset:
+    """Return the rows of the files that belong to a table, or did at a version or a time. Raises PipelineError."""
     from raceway.pipeline.snapshot import Snapshot
     from raceway.pipeline.storage import storage_of
 
-    return Snapshot(storage_of(str(root)), name).dataset()
+    return Snapshot(storage_of(str(root)), name, at).dataset()
 
 
 def _first(result: Any, rows: int) -> tuple[pa.Schema, list[pa.RecordBatch], bool]:

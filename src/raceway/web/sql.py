@@ -45,6 +45,7 @@ class SqlLimitError(errors.PeerError, code="sql_limit"):
 
 class SqlQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"form": "format"}):
     sql: Annotated[str, Meta(description="A single statement, which only reads.", min_length=1, max_length=20_000)]
+    at: Annotated[str, Meta(description="Tables as they were: a version, or a time (UTC).", max_length=64)] = ""
     form: Annotated[SqlForm, Meta(description="Format of the answer.")] = "json"
     limit: Annotated[int, Meta(description="Maximum number of rows; `sql.max_rows` if that is less.", ge=1)] = 1000
 
@@ -97,7 +98,7 @@ class SqlRoutes(SiteRoutes):
         root = "" if self._site.data is None else str((self._site.data / TABLES).resolve())
         return SqlAsked(
             sql=query.sql, root=root, tables=tables, form=query.form, rows=min(query.limit, settings.max_rows),
-            memory_bytes=settings.memory_bytes, timeout_s=settings.timeout_s,
+            memory_bytes=settings.memory_bytes, timeout_s=settings.timeout_s, at=query.at.strip(),
         )  # fmt: skip
 
     def _may_read_all(self, request: Request) -> bool:

@@ -17,28 +17,32 @@ export class SqlCard {
   /**
    * @param {import("./app.js").View} view
    * @param {string} sql
-   * @param {(sql: string) => void} remember  called when it is run
    */
-  constructor(view, sql, remember) {
+  constructor(view, sql) {
     this.view = view;
-    this.remember = remember;
     this.field = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "sql", class: "low", rows: 3, spellcheck: "false", required: true, placeholder: "SELECT topic, count(*) AS messages FROM bronze.messages GROUP BY topic ORDER BY messages DESC",
       onkeydown: (/** @type {KeyboardEvent} */ event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && this.form.requestSubmit() }));
     this.field.value = sql;
+    this.at = /** @type {HTMLInputElement} */ (h("input", { name: "at", type: "text", spellcheck: "false", placeholder: "now" }));
+    this.at.value = view.query.at ?? "";
     this.said = h("span", { class: "soft grows", role: "status" });
     this.result = h("div", { class: "result" });
     this.go = /** @type {HTMLButtonElement} */ (h("button", { title: "Ctrl Enter" }, "Run"));
     /** @type {HTMLFormElement} */
     this.form = /** @type {HTMLFormElement} */ (h("form", { class: "publish", "aria-label": "SQL", onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault();
-      this.remember(this.text);
+      this.view.remember({ sql: this.text, at: this.#at });
       this.view.attempt(() => this.run());
-    } }, h("label", {}, "SQL", this.field), h("div", { class: "actions" }, this.go, this.#file("csv", "CSV"), this.#file("parquet", "Parquet"), copyButton(() => this.text, "SQL"), this.said)));
+    } }, h("label", {}, "SQL", this.field), h("label", { class: "narrow" }, "As of: a version, or a time (UTC)", this.at), h("div", { class: "actions" }, this.go, this.#file("csv", "CSV"), this.#file("parquet", "Parquet"), copyButton(() => this.text, "SQL"), this.said)));
     this.element = h("div", { class: "card" }, this.form, this.result);
   }
 
   get text() {
     return this.field.value.trim().replace(/;+$/, "");
+  }
+
+  get #at() {
+    return this.at.value.trim();
   }
 
   /** Ask, and show what comes. @param {string} [sql] @param {[number, string]} [sorted]  column and direction */
@@ -47,7 +51,7 @@ export class SqlCard {
     this.said.textContent = "Running…";
     try {
       /** @type {Result} */
-      const found = await get("/api/sql", { sql, limit: SHOWN }, this.view.signal);
+      const found = await get("/api/sql", { sql, at: this.#at, limit: SHOWN }, this.view.signal);
       this.#show(found, sorted);
     } catch (error) {
       this.said.textContent = "";
@@ -93,7 +97,7 @@ export class SqlCard {
   /** @param {string} format @param {string} title */
   #file(format, title) {
     return h("button", { type: "button", class: "quiet", "aria-label": `Download as ${title}`, onclick: () => this.form.reportValidity() && this.view.attempt(async () => {
-      const address = URL.createObjectURL(await download(`/api/sql${asking({ sql: this.text, format, limit: MOST })}`));
+      const address = URL.createObjectURL(await download(`/api/sql${asking({ sql: this.text, at: this.#at, format, limit: MOST })}`));
       h("a", { href: address, download: `result.${format}` }).click();
       URL.revokeObjectURL(address);
     }) }, title);

@@ -33,7 +33,7 @@ async function progress(view) {
     { title: "Parts", number: true, cell: (row) => count(row.parts) },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
   ], (row) => row.name, empty("No table yet", "The pipeline creates them from the journal: ", h("code", {}, "raceway pipeline run --once")), "Tables");
-  const card = new SqlCard(view, view.query.sql ?? "", (sql) => view.remember({ sql }));
+  const card = new SqlCard(view, view.query.sql ?? "");
   const missing = h("div", { class: "notice", hidden: true });
   replace(view.root, heading("Tables", "Tables that the pipeline makes from the journal, for SQL here, Spark, DuckDB and other readers."),
     about, h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element), missing, card.element);
@@ -76,7 +76,7 @@ async function one(view) {
   const all = h("a", { class: "button quiet", href: link("pipeline") }, "All tables");
   const columns = found.columns.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {});
   if (!missing) {
-    const card = new SqlCard(view, view.query.sql ?? `SELECT * FROM ${view.argument}`, (sql) => view.remember({ sql }));
+    const card = new SqlCard(view, view.query.sql ?? `SELECT * FROM ${view.argument}`);
     replace(view.root, heading(found.name, holds(found.name), all), card.element, columns);
     await card.run();
     return;
