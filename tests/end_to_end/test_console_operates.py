@@ -24,7 +24,7 @@ ORDER = {
 }  # fmt: skip
 PAGES = (
     "", "topics", "subscriptions", "messages", "publish", "traces", "services", "schemas", "rejected", "peers",
-    "pipeline", "journal", "api", "changes", "nosuch", "schemas/order", "topics/raceway.audit",
+    "pipeline", "journal", "cluster", "api", "changes", "nosuch", "schemas/order", "topics/raceway.audit",
 )  # fmt: skip
 _numbers = itertools.count()
 

@@ -11,7 +11,7 @@ from raceway.cli import options, output
 
 if TYPE_CHECKING:
     from raceway.cluster.place import ClusterPlace
-    from raceway.cluster.status import ClusterStatus
+    from raceway.model.clusters import ClusterStatus
 
 cluster_app = options.Commands(
     "cluster", "A bus of several nodes, with its journal on Apache Kafka: make it, see its status."
@@ -47,9 +47,13 @@ def init(
         int, "--lanes N", "Number of lanes, which cannot be changed later; this release supports 1.", {"min": 1}
     ] = 1,
     replicas: Annotated[int, "--replicas N", "Copies of each message, on as many brokers.", {"min": 1}] = 3,
+    if_not_exists: Annotated[bool, "--if-not-exists", "Do nothing if there is a cluster of this name."] = False,
 ) -> None:
     """Make a cluster: its topics in Kafka, with settings under which nothing acknowledged is lost."""
     place = cli.place(url)
+    if if_not_exists and (found := place.maybe_record()) is not None:
+        cli.tell({"name": found.name, "lanes": found.lanes, "source": found.source}, f"{found.name} is there already")
+        return
     record = place.init(lanes, replicas)
     cli.tell(
         {"name": record.name, "lanes": record.lanes, "source": record.source, "replicas": replicas},
@@ -78,5 +82,8 @@ def _print(found: ClusterStatus) -> None:
         ">behind snapshot": "behind_snapshot",
     }  # fmt: skip
     output.print_rows(f"Cluster {found.name}: {output.counted(found.nodes, 'node')}", found.lanes, lanes)
+    owners = {lane.address for lane in found.lanes}
+    nodes = {"console": "address", "host": "host", "role": lambda row: "owner" if row.address in owners else "standby"}
+    output.print_rows("Nodes", found.members, nodes)
     output.print_rows("Brokers", found.brokers, {"id": "id", "address": "address"})
     output.print_rows("Topics", found.topics, {"result": "verdict", "topic": "topic", "finding": "text"})

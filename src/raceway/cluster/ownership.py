@@ -23,7 +23,7 @@ _CLOSE_S = 10.0
 
 
 class Ownership:
-    """Member of a cluster's group. Callbacks run in its own thread.
+    """Member of a cluster's group, which others see as `member`. Callbacks run in its own thread.
 
     `should(True)`: this node should own the lane; `should(False)`: another one should, which waits until `release` is
     called, or `release_s` have passed. `suspect`: the group has lost sight of this node, and another may own the lane.
@@ -33,6 +33,7 @@ class Ownership:
         self,
         brokers: KafkaCluster,
         name: str,
+        member: str,
         session_timeout_s: float,
         release_s: float,
         should: Callable[[bool], None],
@@ -42,7 +43,7 @@ class Ownership:
         self._is_ours = False
         self._released, self._stopping = threading.Event(), threading.Event()
         self._consumer: Consumer = brokers.consumer(
-            group_id=name, enable_auto_commit=False, auto_offset_reset="latest",
+            group_id=name, client_id=member, enable_auto_commit=False, auto_offset_reset="latest",
             partition_assignment_strategy="cooperative-sticky", session_timeout_ms=int(session_timeout_s * 1000),
             heartbeat_interval_ms=int(session_timeout_s * 1000 / 3), max_poll_interval_ms=300_000,
         )  # fmt: skip

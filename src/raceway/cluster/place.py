@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from raceway.journal.kafka.client import KafkaLane, lanes_topic
 from raceway.journal.kafka.journal import KafkaJournal
 from raceway.journal.kafka.records import Claimant
 from raceway.kafka.brokers import KAFKA_S, KafkaCluster, read_properties
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import TopicMetadata
 
 FORMAT = 1
 # The key of the cluster's own record, in the first partition of its values.
@@ -80,9 +84,17 @@ class ClusterPlace:
     def record(self) -> ClusterRecord:
         """Return the cluster's own record. Raises ClusterError, FormatVersionError, UnreachableError."""
         topics = self.brokers.metadata().topics or {}
-        topic = lanes_topic(self.name)
-        if topic not in topics:
+        if lanes_topic(self.name) not in topics:
             raise ClusterError(self._not_there(sorted(topics)))
+        return self._record_of(topics)
+
+    def maybe_record(self) -> ClusterRecord | None:
+        """Return the cluster's own record; None if there is no such cluster. Raises as `record` does."""
+        topics = self.brokers.metadata().topics or {}
+        return self._record_of(topics) if lanes_topic(self.name) in topics else None
+
+    def _record_of(self, topics: Mapping[str, TopicMetadata]) -> ClusterRecord:
+        topic = lanes_topic(self.name)
         lane = self.lane()
         try:
             value = lane.values().get(KEY)

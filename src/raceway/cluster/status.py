@@ -2,75 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from raceway.cluster.place import ClusterPlace
-from raceway.cluster.topics import KafkaVerdict, TopicFinding, check_topics
+from raceway.cluster.topics import TopicFinding, check_topics
 from raceway.journal.kafka.lane import Lane
 from raceway.journal.kafka.records import claimant_of, is_claim
 from raceway.journal.kafka.snapshots import LaneOwner, maybe_owner, snapshots_of
-
-
-class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a lane. `node` is empty if nobody owns it; `epoch` is -1 if nobody did so far.
-
-    `end` is the offset in Kafka that the next record gets; `behind_snapshot` counts the records that a new owner would
-    have to replay.
-    """
-
-    lane: int
-    node: str
-    address: str
-    version: str
-    epoch: int
-    since_us: int
-    first_offset: int
-    end: int
-    behind_snapshot: int
-
-
-class BrokerStatus(msgspec.Struct, frozen=True):
-    """A broker that answers."""
-
-    id: int
-    address: str
-
-
-class TopicVerdict(msgspec.Struct, frozen=True):
-    """Finding about a Kafka topic, as text."""
-
-    verdict: KafkaVerdict
-    topic: str
-    text: str
-
-
-class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a cluster. `nodes` are the members of its group, the owner and standbys."""
-
-    name: str
-    url: str
-    source: str
-    lanes: list[LaneStatus]
-    brokers: list[BrokerStatus]
-    nodes: int
-    topics: list[TopicVerdict]
-
-    @property
-    def is_healthy(self) -> bool:
-        return all(finding.verdict != "bad" for finding in self.topics)
+from raceway.model.clusters import BrokerStatus, ClusterStatus, LaneStatus, MemberStatus, TopicVerdict
 
 
 def cluster_status(place: ClusterPlace) -> ClusterStatus:
     """Ask Kafka. Raises ClusterError, UnreachableError."""
     record, metadata = place.record(), place.brokers.metadata()
     findings = check_topics(place.brokers, place.name, place.settings.record_bytes)
+    members = _members(place)
     return ClusterStatus(
         name=place.name,
         url=place.url,
         source=record.source,
         lanes=[_lane(place, number) for number in range(record.lanes)],
         brokers=[BrokerStatus(b.id, f"{b.host}:{b.port}") for b in (metadata.brokers or {}).values()],
-        nodes=_members(place),
+        nodes=len(members),
+        members=members,
         topics=[_verdict(finding) for finding in findings],
     )
 
@@ -106,12 +58,16 @@ def _lane(place: ClusterPlace, number: int) -> LaneStatus:
     )  # fmt: skip
 
 
-def _members(place: ClusterPlace) -> int:
-    """Return how many nodes are in the group."""
+def _members(place: ClusterPlace) -> list[MemberStatus]:
+    """Return the nodes in the group."""
     admin = place.brokers.admin()  # must outlive its answer
     with place.brokers.failures_in_words("describe the group of the cluster"):
         answer = admin.describe_consumer_groups([place.name])[place.name]
-        return len(answer.result(place.brokers.timeout_s).members)
+        members = answer.result(place.brokers.timeout_s).members
+    return sorted(
+        (MemberStatus(str(member.client_id), str(member.host).removeprefix("/")) for member in members),
+        key=lambda member: member.address,
+    )
 
 
 def _verdict(finding: TopicFinding) -> TopicVerdict:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from raceway.errors import ClusterError
 from raceway.journal.kafka.client import lanes_topic, state_topic
 from raceway.kafka.brokers import KafkaCluster
 from raceway.kafka.replicas import topic_settings
+from raceway.model.clusters import KafkaVerdict
 
 REPLICAS, IN_SYNC = 3, 2
 _COMMON = {
@@ -16,8 +17,6 @@ _COMMON = {
 }  # fmt: skip
 LANES = {**_COMMON, "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STATE = {**_COMMON, "cleanup.policy": "compact"}
-
-KafkaVerdict = Literal["ok", "warning", "bad"]
 
 
 class TopicFinding(NamedTuple):
@@ -89,8 +88,9 @@ def check_topics(brokers: KafkaCluster, name: str, record_bytes: int) -> list[To
             found.append(TopicFinding("bad", topic, "does not exist: `raceway cluster init` makes it"))
             continue
         faults = [TopicFinding(verdict, topic, text) for verdict, text in _faults(facts, wanted, record_bytes)]
-        settings = f"{facts.replicas} replicas, {facts.in_sync} in sync"
-        found += faults or [TopicFinding("ok", topic, f"{facts.partitions} partitions, {settings}")]
+        partitions = f"{facts.partitions} partition{'s' * (facts.partitions != 1)}"
+        settings = f"{partitions}, {facts.replicas} replicas, {facts.in_sync} in sync"
+        found += faults or [TopicFinding("ok", topic, settings)]
     return found
 
 

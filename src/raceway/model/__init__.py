@@ -8,6 +8,7 @@ Read in this order:
   subscriptions, schemas, security   records of what clients and operators create
   traces, trace_context, failure     trees of messages; W3C Trace Context; failures in answers
   progress, sql                      what the pipeline's processes tell the console port
+  clusters                           nodes, lanes and brokers of a cluster
   document, wires                    Seneca's documents by member; what stored rows keep of their wire
   buckets, hashing, text, addresses  token buckets, hashes, checks of text, addresses
 """

@@ -55,13 +55,13 @@ class ClusterNode:
         self._should = False
         self._changed = asyncio.Event()
         self._journal: KafkaJournal | None = None
-        self._ownership = Ownership(
-            self._place.brokers, self._place.name, settings.cluster.session_timeout_s,
-            settings.broker.drain_s + STOP_S, self._from_group, self._suspect,
-        )  # fmt: skip
         listen = settings.listen
         host = settings.cluster.advertise or config.plain_host(listen)
         self._claimant = self._place.claimant(f"http://{host_port(host, ports(listen)[CONSOLE])}")
+        self._ownership = Ownership(
+            self._place.brokers, self._place.name, self._claimant.address, settings.cluster.session_timeout_s,
+            settings.broker.drain_s + STOP_S, self._from_group, self._suspect,
+        )  # fmt: skip
         # What `/readyz` says of this node.
         self._reason = "this node has not joined the cluster yet"
 

@@ -29,6 +29,7 @@ from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.journal.lock import maybe_began
 from raceway.model.addresses import host_port
+from raceway.model.clusters import ClusterStatus
 from raceway.net.outgoing.allowed import AllowList
 from raceway.net.sockets import Bind, bind
 from raceway.server.bus import local_bus
@@ -48,6 +49,8 @@ log = structlog.get_logger("raceway")
 
 # Time beyond the drain for a stop to begin, and without memory to end, before the process is killed.
 STOP_S = 5.0
+# How long the console waits for Kafka when it shows the cluster.
+CLUSTER_S = 5.0
 
 
 # Context that runs beside a ready bus, given the URL of each listener; it ends before the bus does.
@@ -190,7 +193,7 @@ class Console:
         hosts = (*listen.hosts, listen.host)
         app = build_app(
             door, hosts, settings.security.admin_token, more, listen, doors or ports(listen), data, settings.history,
-            settings.sql, settings.storage,
+            settings.sql, settings.storage, _asking_cluster(settings.cluster),
         )  # fmt: skip
         self.live, self.recorder = app.state.live, app.state.recorder
         self._parts = (app.state.streams, app.state.live, app.state.recorder, app.state.desk)
@@ -211,6 +214,16 @@ class Console:
         self._server.end()
         if self._task is not None:
             await self._task
+
+
+def _asking_cluster(settings: config.ClusterSettings) -> Callable[[], ClusterStatus] | None:
+    """Return what asks Kafka for the status of the cluster; None for a bus that belongs to none."""
+    if not settings.url:
+        return None
+    from raceway.cluster.place import ClusterPlace
+    from raceway.cluster.status import cluster_status
+
+    return partial(cluster_status, ClusterPlace(settings, CLUSTER_S))
 
 
 def repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[], None]) -> asyncio.Task[None]:

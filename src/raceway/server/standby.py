@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from raceway import __version__
 from raceway.server.quiet import QuietServer
+from raceway.web.console import HEADERS, files
 
 STATUS = "standby"
 # Requests at a time.
 _MOST = 64
+STYLE = "/console/style.css"
+# What a browser shows. It does not load itself again: pages that do keep people from reading them.
+PAGE = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Standby · Raceway</title>
+<link rel="stylesheet" href="{STYLE}">
+<body class="plain">
+<main><h1>Standby</h1><div class="card"><p>{{}}.</p>
+<p class="soft">The console is here when this node serves: then load this page again.</p></div></main>
+"""
+_URL = re.compile(r"https?://[\w.:\[\]-]+")
 
 
 @contextlib.asynccontextmanager
@@ -31,9 +47,19 @@ async def standby_port(port: socket.socket, reason: Callable[[], str]) -> AsyncI
     async def not_ready(_: Request) -> Response:
         return JSONResponse({"status": STATUS, "reason": reason(), "warnings": []}, 503)
 
+    async def page(request: Request) -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            return await not_ready(request)
+        headers = {name.decode(): value.decode() for name, value in HEADERS.items()}
+        return HTMLResponse(PAGE.format(_linked(reason())), 503, headers)
+
+    async def style(_: Request) -> Response:
+        return Response(files()["style.css"].content, media_type="text/css; charset=utf-8")
+
     everything = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
     app = Starlette(routes=[
-        Route("/healthz", alive), Route("/{path:path}", not_ready, methods=everything),
+        Route("/healthz", alive), Route("/", page), Route(STYLE, style),
+        Route("/{path:path}", not_ready, methods=everything),
     ])  # fmt: skip
     served = uvicorn.Config(
         app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
@@ -48,3 +74,9 @@ async def standby_port(port: socket.socket, reason: Callable[[], str]) -> AsyncI
         server.end()
         await task
         port.close()
+
+
+def _linked(text: str) -> str:
+    """Return a sentence as HTML, with links for its URLs."""
+    escaped = html.escape(text[:1].upper() + text[1:])
+    return _URL.sub(lambda found: f'<a href="{found[0]}">{found[0]}</a>', escaped)

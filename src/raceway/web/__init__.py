@@ -12,7 +12,7 @@ Read in this order:
   publishing     messages over HTTP: publish, request
   reading, event_streams         messages of a topic by offset, or live
   live, history, moments         figures of now, and of the last hours
-  topics, messages, rejected, subscriptions, policies, queues, schemas, graph, pipeline, sql, health, session
+  topics, messages, rejected, subscriptions, policies, queues, schemas, graph, pipeline, sql, health, session, cluster
                  the API of the console, of `raceway` commands and of scripts
   registry, registry_form        the schema registry in Confluent's form
   doors          addresses of all ports of the bus

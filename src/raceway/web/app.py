@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -13,9 +13,11 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.door import Door
+from raceway.model.clusters import ClusterStatus
 from raceway.web.administration import AdministrationRoutes
 from raceway.web.asking import QueryPool
 from raceway.web.asyncapi import AsyncApiRoutes
+from raceway.web.cluster import ClusterRoutes
 from raceway.web.console import Caution, ConsoleRoutes
 from raceway.web.doorman import Doorman
 from raceway.web.doors import DoorRoutes
@@ -61,13 +63,14 @@ def build_app(
     history: config.HistorySettings = USUAL.history,
     sql: config.SqlSettings = USUAL.sql,
     storage: config.StorageSettings | None = None,
+    cluster: Callable[[], ClusterStatus] | None = None,
 ) -> Starlette:
     """Build the application.
 
     `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
     what is private. `more` are the routes of wires. `doors` are all listening ports, for the
     AsyncAPI document. `data` is the folder of the journal and of the pipeline, `storage` leads to the journal's
-    archive.
+    archive; `cluster` asks for the status of the cluster that the bus belongs to.
 
     The caller must call `app.state.live.sample` every `listen.http.live_ms`, `app.state.recorder.record` every
     `history.interval_s`, and finally `close` of `streams`, `live`, `recorder` and `desk`.
@@ -76,12 +79,15 @@ def build_app(
     desk = QueryPool(door.view, data, storage)
     recorder = Recorder(door, history, data)
     routes: list[WebRoute] = []
-    site = Site(door, desk, live, recorder.store, streams, listen, sql, admin_token, data, doors or {}, more, routes)
+    site = Site(
+        door, desk, live, recorder.store, streams, listen, sql, admin_token, data, doors or {}, more, routes, cluster
+    )  # fmt: skip
     doorman = Doorman(site)
     # Messages come before topics, whose names may contain slashes.
     first = (
         HealthRoutes, ConsoleRoutes, SessionRoutes, DoorRoutes, LiveRoutes, HistoryRoutes, MessageRoutes, TopicRoutes,
-        GraphRoutes, PipelineRoutes, SqlRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes, AdministrationRoutes,
+        GraphRoutes, ClusterRoutes, PipelineRoutes, SqlRoutes, SubscriptionRoutes, PolicyRoutes, QueueRoutes,
+        AdministrationRoutes,
     )  # fmt: skip
     then = (
         SchemaRoutes, RegistryRoutes, TopicReadRoutes, PublishRoutes, RejectedRoutes, AsyncApiRoutes, DocumentRoutes

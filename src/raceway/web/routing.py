@@ -35,6 +35,7 @@ from starlette.types import Receive, Scope, Send
 from raceway import config
 from raceway.broker.door import Door
 from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedError
+from raceway.model.clusters import ClusterStatus
 from raceway.model.envelope import encode_json
 from raceway.model.intents.kinds import IntentFor
 from raceway.model.security import PERMISSIONS, Permission
@@ -252,7 +253,7 @@ class Routes:
 class Site(NamedTuple):
     """Parts of the application that groups of routes share. `admin_token` is empty if the bus has none. `more` are the
     groups of wires, `routes` those of all groups, `ports` all listening ports by name; `data` is the folder of the
-    journal and of the pipeline."""
+    journal and of the pipeline. `cluster` asks Kafka for the status of the cluster; None if the bus is in none."""
 
     door: Door
     desk: QueryPool
@@ -266,6 +267,7 @@ class Site(NamedTuple):
     ports: Mapping[str, int]
     more: Sequence[Routes]
     routes: Sequence[WebRoute]
+    cluster: Callable[[], ClusterStatus] | None = None
 
     @property
     def is_asking(self) -> bool:

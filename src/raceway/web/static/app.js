@@ -35,7 +35,7 @@ import * as overview from "./pages/overview.js";
 const GROUPS = [
   ["Traffic", [["o", "", "Overview"], ["t", "topics", "Topics"], ["u", "subscriptions", "Subscriptions"], ["m", "messages", "Messages"], ["n", "publish", "Publish"], ["r", "traces", "Traces"], ["s", "services", "Services"]]],
   ["Contracts", [["c", "schemas", "Schemas"], ["d", "rejected", "Rejected"]]],
-  ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Tables"], ["l", "journal", "Journal"], ["h", "changes", "Changes"], ["a", "api", "API"]]],
+  ["Bus", [["p", "peers", "Peers"], ["i", "pipeline", "Tables"], ["l", "journal", "Journal"], ["k", "cluster", "Cluster"], ["h", "changes", "Changes"], ["a", "api", "API"]]],
 ];
 const PAGES = GROUPS.flatMap(([, pages]) => pages);
 const THEME = "raceway-theme";

@@ -62,7 +62,7 @@ export async function show(view) {
     warnings.hidden = now.warnings.length === 0;
     replace(warnings, ...now.warnings.map((/** @type {string} */ text) => h("div", {}, text)));
     TILES.forEach(([, what, , mood], at) => setTile(tiles[at], what(now), mood && Number(what(now).replaceAll(",", "")) > 0 ? mood : ""));
-    for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} received since start`);
+    for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since the start`);
     renew(totals, facts([
       ["Publishes received", count(now.kinds.publish ?? 0)], ["Requests received", count(now.kinds.request ?? 0)], ["Answers received", count(now.kinds.response ?? 0)],
       ["Of these refused", count(now.refused)],
