@@ -126,7 +126,7 @@ docs: setup-dev ## Write the reference anew from the code, and make the manual i
 	@echo "The manual is at build/site/index.html"
 
 pictures: setup-dev ## Take the pictures of the console under docs/pictures anew (needs Chromium and Java)
-	@RACEWAY_PICTURES=docs/pictures $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py
+	@RACEWAY_PICTURES=docs/pictures $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py tests/cluster/test_three_nodes.py
 
 protos: setup-dev ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py

@@ -76,6 +76,7 @@ SLOW = (
     "tests/tools/",
     # Kafka.
     "tests/cluster/test_takeover.py",
+    "tests/cluster/test_three_nodes.py",
     "tests/cluster/test_place.py::test_a_wrong_name_and_one_that_is_taken",
     "tests/cluster/test_place.py::test_more_replicas_than_brokers",
     "tests/cluster/test_place.py::test_partitions_that_differ_from_the_lanes",

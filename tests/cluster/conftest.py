@@ -13,7 +13,7 @@ from tools.kafka import Kafka
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
+        if {"kafka", "brokers"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.may_skip("Maven Central cannot be reached from everywhere"))
             item.add_marker(pytest.mark.timeout(FETCH_S + 300))
 

@@ -1,9 +1,12 @@
-"""The compose file: held to the schema of compose files, its settings to those of the bus."""
+"""The compose files: held to the schema of compose files, their settings to those of the bus, and the balancer of the
+cluster to the nodes."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +14,29 @@ import pytest
 from tests.deploy.files import DEPLOY, DOCKERFILE, OPEN_PORTS, assert_settings_can_be_used, image_environment, read_yaml
 
 COMPOSE = DEPLOY / "docker" / "compose.yaml"
+CLUSTER = DEPLOY / "docker" / "compose.cluster.yaml"
+BALANCER = DEPLOY / "docker" / "haproxy.cfg"
+NODES, BROKERS = ("node1", "node2", "node3"), ("kafka1", "kafka2", "kafka3")
 
 
-def services() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = read_yaml(COMPOSE)["services"]
+def services(file: Path = COMPOSE) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = read_yaml(file)["services"]
     return found
 
 
-def test_the_file_follows_the_schema_of_compose_files() -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+@pytest.mark.parametrize("file", [COMPOSE, CLUSTER], ids=lambda file: file.name)
+def test_the_file_follows_the_schema_of_compose_files(file: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", sorted(services()))
-def test_a_service_is_built_from_a_target_that_exists(name: str) -> None:
-    build = services()[name]["build"]
+BUILT = [(file, name) for file in (COMPOSE, CLUSTER) for name, each in services(file).items() if "build" in each]
+
+
+@pytest.mark.parametrize(("file", "name"), BUILT, ids=str)
+def test_a_service_is_built_from_a_target_that_exists(file: Path, name: str) -> None:
+    build = services(file)[name]["build"]
     assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == DOCKERFILE
     assert f" AS {build['target']}\n" in DOCKERFILE.read_text("utf-8")
 
@@ -35,8 +45,44 @@ def test_the_bus_can_use_its_settings() -> None:
     assert_settings_can_be_used(image_environment() | services()["bus"]["environment"])
 
 
-def test_every_door_is_published_on_loopback_only() -> None:
-    published = [entry.rsplit(":", 2) for entry in services()["bus"]["ports"]]
+@pytest.mark.parametrize("name", NODES)
+def test_a_node_can_use_its_settings_and_belongs_to_the_cluster_that_is_made(name: str) -> None:
+    found = services(CLUSTER)
+    environment = found[name]["environment"]
+    assert_settings_can_be_used(image_environment() | environment)
+    assert environment["RACEWAY_CLUSTER__ADVERTISE"] == name
+    assert name in environment["RACEWAY_LISTEN__HOSTS"].split(",")
+    url = environment["RACEWAY_CLUSTER__URL"]
+    assert url == f"kafka://{','.join(f'{broker}:9092' for broker in BROKERS)}/raceway"
+    assert found["init"]["command"] == ["raceway", "cluster", "init", url, "--if-not-exists"]
+    assert found[name]["depends_on"] == {"init": {"condition": "service_completed_successfully"}}
+    assert "volumes" not in found[name], "a node keeps a cache only"
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_is_one_of_three_with_a_volume_of_its_own(name: str) -> None:
+    service = services(CLUSTER)[name]
+    environment = service["environment"]
+    voters = ",".join(f"{number}@{broker}:9093" for number, broker in enumerate(BROKERS, 1))
+    assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
+    assert environment["KAFKA_NODE_ID"] == name.removeprefix("kafka")
+    assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+    assert service["volumes"] == [f"{name}:{environment['KAFKA_LOG_DIRS']}"]
+    assert "ports" not in service
+
+
+def test_the_balancer_leads_every_door_to_every_node() -> None:
+    text = BALANCER.read_text("utf-8")
+    found = re.findall(r"^listen \w+\n  bind :(\d+)\n((?:  server .*\n?)+)", text, re.MULTILINE)
+    assert {int(port) for port, _ in found} == OPEN_PORTS
+    for port, servers in found:
+        assert re.findall(r"server (\S+) (\S+)", servers) == [(node, f"{node}:{port}") for node in NODES]
+    assert services(CLUSTER)["bus"]["volumes"] == ["./haproxy.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro"]
+
+
+@pytest.mark.parametrize("file", [COMPOSE, CLUSTER], ids=lambda file: file.name)
+def test_every_door_is_published_on_loopback_only(file: Path) -> None:
+    published = [entry.rsplit(":", 2) for entry in services(file)["bus"]["ports"]]
     assert {int(inside) for _, _, inside in published} == OPEN_PORTS
     assert all(host == "127.0.0.1" and outside == inside for host, outside, inside in published)
 

@@ -162,6 +162,6 @@ def test_a_container_takes_messages_and_keeps_them(images: Images, bus: Containe
     assert bus.process.wait(60) == 0, bus.output.read_text("utf-8", "replace")
 
 
-def test_the_image_can_export_traces(images: Images) -> None:
+def test_the_image_can_export_traces_and_talk_to_kafka(images: Images) -> None:
     name = images("from", "localhost/raceway")
-    images("run", "--isolation", "chroot", name, "--", "python", "-c", "import opentelemetry.sdk")
+    images("run", "--isolation", "chroot", name, "--", "python", "-c", "import opentelemetry.sdk, confluent_kafka")

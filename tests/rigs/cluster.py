@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import json
 import signal
@@ -9,10 +10,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from raceway import config
 from raceway.cluster.place import ClusterPlace, ClusterRecord
@@ -69,17 +70,7 @@ class Node(Server):
 
     def publish(self, topic: str, payload: str, timeout_s: float = 15.0) -> int:
         """The status of a publish over HTTP; 0 if there was no answer."""
-        url = f"http://127.0.0.1:{self.port('console')}/topics/{topic}"
-        request = urllib.request.Request(url, payload.encode(), {"content-type": "text/plain"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=timeout_s) as response:
-                return int(response.status)
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code
-        except OSError:
-            return 0
+        return published(self.port("console"), topic, payload, timeout_s)
 
     def stored(self, topic: str) -> list[dict[str, Any]]:
         """All messages of a topic."""
@@ -91,6 +82,27 @@ class Node(Server):
             if not page:
                 return found
             found += page
+
+
+def published(port: int, topic: str, payload: str, timeout_s: float = 15.0) -> int:
+    """The status of a publish over HTTP; 0 if there was no answer."""
+    url = f"http://127.0.0.1:{port}/topics/{topic}"
+    request = urllib.request.Request(url, payload.encode(), {"content-type": "text/plain"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=timeout_s) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code
+    except (OSError, http.client.HTTPException):
+        return 0
+
+
+class Publishes(Protocol):
+    """A node, or an address that leads to one."""
+
+    def publish(self, topic: str, payload: str) -> int: ...
 
 
 @contextmanager
@@ -126,7 +138,7 @@ def wait_for_owner(nodes: list[Node], but: Node | None = None) -> Node:
 class Publisher:
     """Publishes numbers to a topic in its own thread, at whatever node takes them; never the same twice."""
 
-    def __init__(self, nodes: list[Node], topic: str) -> None:
+    def __init__(self, nodes: Sequence[Publishes], topic: str) -> None:
         self._nodes, self.topic = nodes, topic
         self.acknowledged: list[int] = []
         self._stop = threading.Event()
