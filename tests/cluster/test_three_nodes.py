@@ -125,6 +125,8 @@ def test_one_address_leads_to_the_node_that_serves(three: tuple[ClusterPlace, li
     _, nodes = three
     with balancer(nodes, tmp_path) as address:
         until(lambda: address.publish("a.http", "0") == 201, "the balancer knows who serves")
+        with connect(f"zbus://127.0.0.1:{address.port('15555')}", wire="zbus") as zbus:
+            zbus.create_queue("a.zbus")
         for wire, port in (("mb", "3001"), ("danube", "6650"), ("zbus", "15555")):
             with connect(f"{wire}://127.0.0.1:{address.port(port)}") as bus:
                 bus.publish(f"a.{wire}", b"1")
