@@ -51,6 +51,23 @@ def test_a_removed_subscription_is_not_looked_at_again() -> None:
     assert len(bench.broker.subscriptions) == 0
 
 
+@pytest.mark.parametrize("reliable", [True, False])
+def test_while_nothing_can_be_stored_nobody_is_forgotten_and_afterwards_they_are(reliable: bool) -> None:
+    bench = SubscribingBench()
+    bench.producer(reliable=reliable)
+    for name in ("billing", "audit"):
+        bench.member(subscription=name).leave()
+    bench.loop.settle()
+    bench.faulty.refuse_writes()
+    bench.loop.advance(DAY_S + 60)
+    assert [len(bench.status(name=name).consumers) for name in ("billing", "audit")] == [1, 1]
+    bench.faulty.take_writes()
+    bench.loop.advance(10)
+    assert len(bench.broker.subscriptions) == (2 if reliable else 0)
+    if reliable:
+        assert [bench.status(name=name).consumers for name in ("billing", "audit")] == [(), ()]
+
+
 def test_subscriptions_that_come_and_go_all_day_are_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absences, "MOST_STALE", 10)
     bench = SubscribingBench()

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from raceway.broker.bus import Bus
 from raceway.broker.subscriptions.consumers import Consumer
 from raceway.broker.subscriptions.subscription import Subscription
+from raceway.errors import UnavailableError
 from raceway.net.timers import Alarms
 
 # Alarms of removed subscriptions that may remain in the wheel before it is cleaned; they would stay for a day.
 MOST_STALE = 1000
+# Pause until the next look while nothing can be stored, and so nothing removed.
+RETRY_MS = 5000
 
 
 class Absences:
@@ -26,6 +29,7 @@ class Absences:
         self._expiry_ms, self._removal_ms = 1000 * settings.consumer_expiry_s, 1000 * settings.live_removal_s
         self._now_ms: Callable[[], float] = lambda: bus.loop.time() * 1000
         self._forget, self._remove = forget, remove
+        self._check_writable = bus.journal.check_writable
         self._alarms: Alarms[Subscription] = Alarms(self._look, self._now_ms, bus.loop.call_later)
         self._watched: set[Subscription] = set()
 
@@ -55,6 +59,9 @@ class Absences:
         now_ms, patience_ms = self._now_ms(), self._patience_ms(subscription)
         away = [consumer for consumer in subscription.consumers if consumer.sink is None]
         gone = [consumer for consumer in away if consumer.left_ms + patience_ms <= now_ms]
+        if gone and not self._is_writable():
+            self._watch(subscription, now_ms + RETRY_MS)
+            return
         if not subscription.reliable and len(gone) == len(subscription.consumers):
             self._remove(subscription)
             return
@@ -64,6 +71,13 @@ class Absences:
                 away.remove(consumer)
         if away:
             self._watch(subscription, min(self._next_ms(consumer, patience_ms, now_ms) for consumer in away))
+
+    def _is_writable(self) -> bool:
+        try:
+            self._check_writable()
+        except UnavailableError:
+            return False
+        return True
 
     def _next_ms(self, consumer: Consumer, patience_ms: float, now_ms: float) -> float:
         soon_ms = consumer.left_ms + patience_ms
