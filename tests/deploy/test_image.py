@@ -59,7 +59,7 @@ def debian_root() -> Path:
     """A small Debian as a tar file, which trusts whom this machine trusts. Made once."""
     mmdebstrap = installed("mmdebstrap", "mmdebstrap")
     root = FOLDER / f"debian-{DEBIAN}.tar"
-    with one_at_a_time():
+    with one_at_a_time(root.name):
         if not root.exists():
             trusted = [f"--customize-hook=copy-in {file} {AUTHORITIES}" for file in sorted(AUTHORITIES.glob("*.crt"))]
             places = [f'--customize-hook=mkdir -p "$1{AUTHORITIES}"'] if trusted else []

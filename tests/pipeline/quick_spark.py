@@ -57,7 +57,7 @@ def _archive() -> Path:
     said = subprocess.run([java, "-version"], capture_output=True, check=True, timeout=MAKE_S).stderr
     name = hashlib.sha256(said + version("pyspark").encode()).hexdigest()[:16]
     file = BUILD / f"spark-classes-{name}" / "classes.jsa"
-    with one_at_a_time():
+    with one_at_a_time(file.parent.name):
         if not file.exists():
             _write(file)
     return file

@@ -24,10 +24,10 @@ INSTALL_S = FETCH_S = 400
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Workers of a parallel run install and fetch one after another; who comes second finds it done."""
+def one_at_a_time(what: str) -> Iterator[None]:
+    """Workers of a parallel run install or fetch the same thing one after another; who comes second finds it done."""
     FOLDER.mkdir(exist_ok=True)
-    with (FOLDER / "lock").open("w") as file:
+    with (FOLDER / f"{what}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -36,7 +36,7 @@ def installed(program: str, package: str) -> str:
     """A program of the system, installed if it is not there and we may."""
     if (found := shutil.which(program)) is not None:
         return found
-    with one_at_a_time():
+    with one_at_a_time("packages"):
         return _install(program, package)
 
 
@@ -55,7 +55,7 @@ def h2spec() -> Path:
     """The conformance tester of HTTP/2, built from its Go module."""
     go = installed("go", "golang-go")
     program = _place(HERE / "h2spec", "go.sum") / "h2spec"
-    with one_at_a_time():
+    with one_at_a_time("h2spec"):
         _build_h2spec(go, program)
     return program
 
@@ -112,7 +112,7 @@ def _packages(name: str, wanted: str) -> Path:
     """A folder with the npm packages that the lock file of `tests/<name>` lists."""
     npm = installed("npm", "npm")
     folder = _place(HERE / name, "package-lock.json")
-    with one_at_a_time():
+    with one_at_a_time(folder.name):
         if not (folder / "node_modules" / wanted).exists():
             for file in ("package.json", "package-lock.json"):
                 shutil.copy(HERE / name / file, folder)
