@@ -18,6 +18,8 @@ from tests.pipeline.quick_spark import quick_java
 
 # A time-out interrupts the conversation with Spark's one session, and every later test would fail too.
 TIMEOUT_S = 600
+# Of an object store that nobody asks.
+SECRET = {"spark.hadoop.fs.s3a.secret.key": "hush-hush"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(missing)
     os.environ["SPARK_SUBMIT_OPTS"] = quick_java()
     with tempfile.TemporaryDirectory(prefix="raceway-spark-") as folder:
-        started = session(Folders(folder), master="local[2]", memory="1g", quick=True)
+        started = session(Folders(folder), master="local[2]", memory="1g", quick=True, extra=SECRET)
         yield started
         started.stop()
 

@@ -3,11 +3,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline import spark as session_module
 from raceway.pipeline.folders import Folders
+from tests.pipeline.conftest import SECRET
 
 
 def fake_java(folder: Path, version: str) -> None:
@@ -86,6 +89,15 @@ def test_a_session_in_another_time_zone_is_refused_before_spark_starts(tmp_path:
 @pytest.mark.parametrize("zone", ["UTC", "utc", "Etc/UTC", "Z", "GMT"])
 def test_other_names_of_utc_are_fine(zone: str) -> None:
     session_module.check_time_zone(zone)
+
+
+def test_keys_of_a_store_are_told_to_hadoop_and_are_on_no_command_line(spark: SparkSession) -> None:
+    ((name, value),) = SECRET.items()
+    assert spark.sparkContext._jsc.hadoopConfiguration().get(name.removeprefix("spark.hadoop.")) == value
+    assert value not in dict(spark.sparkContext.getConf().getAll()).values()
+    lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+    assert any("java" in line for line in lines)
+    assert not [line for line in lines if value in line]
 
 
 def test_what_is_a_key_goes_by_its_name() -> None:
