@@ -50,6 +50,7 @@ SLOW = (
     "tests/cli/test_pipeline.py",
     "tests/cli/test_up.py::test_what_is_published_is_in_the_tables",
     "tests/end_to_end/test_zbus_java.py",
+    "tests/pipeline/test_away.py",
     "tests/pipeline/test_borders.py",
     "tests/pipeline/test_bus_facts.py",
     "tests/pipeline/test_cluster.py",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,15 +49,29 @@ def settings_file(file: Path, settings: config.StorageSettings) -> Path:
     return file
 
 
+# In a process of its own: delta-rs keeps all threads of this one from running while it waits for an answer.
+_FORWARD = """
+import asyncio, sys
+async def carry(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def accept(reader, writer):
+    answers, asked = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    await asyncio.gather(carry(reader, asked), carry(answers, writer), return_exceptions=True)
+async def main():
+    await (await asyncio.start_server(accept, "127.0.0.1", int(sys.argv[1]))).serve_forever()
+asyncio.run(main())
+"""
+
+
 class Gate:
     """A way to a server that can be shut: then nobody gets through, and who was on the way is cut off."""
 
     def __init__(self, endpoint: str) -> None:
-        self._target = urlsplit(endpoint)
-        self._port = free_port_base()
+        self._target, self._port = urlsplit(endpoint).port, free_port_base()
         self.url = f"http://127.0.0.1:{self._port}"
-        self._listener: socket.socket | None = None
-        self._connections: list[socket.socket] = []
 
     def __enter__(self) -> Gate:
         self.open()
@@ -69,37 +81,12 @@ class Gate:
         self.shut()
 
     def open(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self._port))
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        self._process = subprocess.Popen([sys.executable, "-c", _FORWARD, str(self._port), str(self._target)])
+        _await(self.url, self._process)
 
     def shut(self) -> None:
-        if self._listener is not None:
-            # A thread that waits for a connection would keep the port.
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-            self._listener = None
-        for connection in self._connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        self._connections.clear()
-
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                client = listener.accept()[0]
-                server = socket.create_connection((self._target.hostname, self._target.port))
-                self._connections += [client, server]
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=_carry, args=pair, daemon=True).start()
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
+        self._process.kill()
+        self._process.wait()
 
 
 def in_bucket(settings: config.StorageSettings, folder: str) -> Storage:
