@@ -117,7 +117,8 @@ class HttpClient(OverHttp):
             self.model.note(message, "failed")
         else:
             self.say(f"{message.token} is refused: {status} {body[:100]!r}")
-            self.model.note(message, "refused")
+            if not message.is_repeated:
+                self.model.note(message, "refused")
 
     def _page(self, topic: str, status: int, body: bytes) -> None:
         """Committed messages by offset, dense, but for gaps that are told."""
@@ -183,7 +184,7 @@ class HttpClient(OverHttp):
             message
             for message, at in self.history.repeatable
             if self.world.now - at < 400.0 and message.is_forbidden != self.may_use(message.topic)
-            if self._is_remembered(message)
+            if self._is_remembered(message) and message.state != "refused"  # a schema may allow it meanwhile
         ]
         if within:
             message = dice.choice(within)
