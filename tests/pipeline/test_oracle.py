@@ -1,20 +1,22 @@
 """Random traffic through a journal and the pipeline: all nine tables are what plain Python computes from a dump of it.
 
 Nothing is shared but the journal: the oracle (see `oracle`) reads `raceway journal dump`, and the tables are read with
-deltalake. Batches end anywhere, each in a run of its own, small files are merged in between.
+deltalake. Batches end anywhere, each in a run of its own. In between, small files are merged, and retention removes
+what is in the tables from the journal; in the end it removes old days from the tables.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from deltalake import DeltaTable
@@ -33,7 +35,7 @@ from tests.pipeline.journals import append_rows
 from tests.pipeline.oracle import About, Times, tables_of
 from tests.pipeline.rows import Row
 from tests.pipeline.worlds import VERSIONS, worlds
-from tests.rigs.journal import Rig
+from tests.rigs.journal import Rig, trim
 from tests.rigs.rounds import SOAKING, rounds
 
 # Short enough for the worlds: spans close, and traces roll.
@@ -87,9 +89,11 @@ def traffic(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
-def dumped(folder: Path) -> list[str]:
+def dumped(folder: Path) -> dict[int, str]:
+    """Rows by position."""
     command = [sys.executable, "-m", "raceway", "journal", "dump", "--data", str(folder), "--format", "json"]
-    return subprocess.run(command, capture_output=True, check=True, timeout=120, text=True).stdout.splitlines()
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120, text=True)
+    return {json.loads(line)["sequence"]: line for line in done.stdout.splitlines()}
 
 
 def stored(lake: Lake, name: str) -> Iterator[Row]:
@@ -140,31 +144,68 @@ def differences(name: str, found: list[Row], expected: list[Row]) -> Iterator[st
                 yield f"{name} {each} {column}: {value!r} instead of {wanted!r}"
 
 
+class Life(NamedTuple):
+    """Traffic, and what happens to the tables and the journal meanwhile; `days_removed` from the tables in the end."""
+
+    rows: list[Row]
+    cuts: list[int]
+    merges: bool
+    trims: bool
+    days_removed: int | None
+
+
 # To shrink a failure takes hundreds of runs: `make soak` has the time.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if SOAKING else [])]
 
 
+@st.composite
+def lives(draw: st.DrawFn) -> Life:
+    cuts = draw(st.lists(st.integers(1, 36), max_size=2, unique=True))
+    return Life(draw(traffic()), cuts, draw(st.booleans()), draw(st.booleans()), draw(st.none() | st.integers(0, 2)))
+
+
 @settings(max_examples=rounds(2), phases=_PHASES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(traffic(), st.lists(st.integers(1, 36), max_size=2, unique=True), st.booleans())
-def test_all_tables_are_what_plain_python_computes_from_a_dump(
-    spark: SparkSession, rows: list[Row], cuts: list[int], merges: bool
-) -> None:
+@given(lives())
+def test_all_tables_are_what_plain_python_computes_from_a_dump(spark: SparkSession, life: Life) -> None:
+    rows = life.rows
     with TemporaryDirectory() as name:
         folder = Path(name) / "data"
-        rig, positions = Rig(folder, segment_bytes=4000, seal=False), dict[int, int]()
+        rig, positions, dump = Rig(folder, segment_bytes=2000, seal=False), dict[int, int](), dict[int, str]()
         for version in VERSIONS:
             rig.journal.set_state("schemas", str(version.registry_id), msgspec.to_builtins(version))
-        edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
+        edges = sorted({0, len(rows), *(cut for cut in life.cuts if cut < len(rows))})
         for first, last in pairwise(edges):
             append_rows(rig, rows[first:last], positions)
-            lake = Lake(spark, Folders(folder), limits=LIMITS)
-            Job(lake, Order(config.PipelineSettings(master="local[2]", compact_parts=0), once=True)).run()
-            if merges:
+            lake = run(spark, folder)
+            if life.merges:
                 keeping.compact(lake)
+            dump |= dumped(folder)
+            if life.trims:
+                trim(rig.journal, lake.end())
         rig.close()
-        expected = tables_of(dumped(folder), Times(*LIMITS))
+        expected = tables_of(dump.values(), Times(*LIMITS))
         assert len(expected["bronze.messages"]) == len(rows)
+        if life.days_removed is not None:
+            lake = without_old_days(lake, expected, life.days_removed)
         wrong = [
             each for table, theirs in expected.items() for each in differences(table, list(stored(lake, table)), theirs)
         ]
         assert not wrong, "\n".join(wrong)
+
+
+def run(spark: SparkSession, folder: Path) -> Lake:
+    lake = Lake(spark, Folders(folder), limits=LIMITS)
+    Job(lake, Order(config.PipelineSettings(master="local[2]", compact_parts=0), once=True)).run()
+    return lake
+
+
+def without_old_days(lake: Lake, expected: dict[str, list[Row]], count: int) -> Lake:
+    """Remove the first days from the tables, and from what is expected; the next run brings nothing back."""
+    days = sorted({row["time_us"] // DAY_US for row in expected["bronze.messages"]})
+    first = days[min(count, len(days) - 1)]
+    today = datetime.now(UTC).date().toordinal() - datetime.fromtimestamp(0, UTC).date().toordinal()
+    keeping.retain(lake, today - first + 1)
+    for name, rows in expected.items():
+        when = lake.table(name).when
+        rows[:] = [row for row in rows if plain(row[when]) // DAY_US >= first]
+    return run(lake.spark, lake.folders.data)
