@@ -82,7 +82,7 @@ def test_spark_sql_by_name(jars: str, table: str, tmp_path: Path) -> None:
     spark = find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
-    settings = [text for key, value in DELTA.items() for text in ("--conf", f"{key}={value}")]
+    settings = [text for key, value in (DELTA | QUICK_DELTA).items() for text in ("--conf", f"{key}={value}")]
     sql = (
         f"CREATE TABLE messages USING delta LOCATION '{table}'; "
         "SELECT count(*), max(sequence), min(cast(payload AS string)) FROM messages;"
