@@ -357,7 +357,8 @@ class ServiceClient(OverHttp):
             self.say("is attached")
             self.is_attached = True
             url = json.loads(body)["services"][0]["url"]
-            if self.topic.startswith("t.") and (self.observer is None or not self.observer.is_open):
+            is_to_stay = all(kind != "detach" for kind, _ in self.open_calls())
+            if self.topic.startswith("t.") and is_to_stay and (self.observer is None or not self.observer.is_open):
                 self.observer = self.model.add_observer(f"{self.name} on {self.topic}", self.topic, url)
         elif status >= 500 and status != 503:
             raise Broken(f"{self.name}: {kind} is answered with {status}: {body[:200]!r}")
