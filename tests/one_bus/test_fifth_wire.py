@@ -11,6 +11,7 @@ import pytest
 
 from raceway.config import PORTS_IN_A_ROW
 from tests.one_bus.test_publish_cells import check_cell
+from tests.one_bus.test_request_cells import FAILED
 from tests.rigs.one_bus import ASKING, MOUTHS, WIRES, OneBus, Place, answerer, asker, ear, fresh_place, one_bus
 from tests.rigs.parrot.client import ParrotAsker, ParrotEar, ParrotMouth, ParrotService, parrot
 from tests.rigs.seneca_wire import wait_for_rows
@@ -55,10 +56,28 @@ def test_it_answers_every_wire(bus: OneBus, asking: str) -> None:
     assert asker(bus, asking, place).ask({"a": 1, "b": 2}).document == {"sum": 3}
 
 
+@pytest.mark.parametrize("asking", ASKING)
+def test_a_failure_of_its_service_is_told_to_every_wire(bus: OneBus, asking: str) -> None:
+    place = fresh_place("div")
+    ParrotService(bus, place)
+    told = asker(bus, asking, place).ask({"do": "div", "a": 1, "b": 0})
+    assert told.error == FAILED[asking]
+    assert "division by zero" in told.text
+
+
+@pytest.mark.parametrize("answering", ASKING)
+def test_a_failure_of_every_wire_is_told_to_it(bus: OneBus, answering: str) -> None:
+    place = fresh_place("div")
+    answerer(bus, answering, place)
+    told = ParrotAsker(bus, place).ask({"do": "div", "a": 1, "b": 0})
+    # A zbus service says a status, and so that is its code elsewhere.
+    assert told.error == ("500" if answering == "zbus" else "div_zero")
+    assert "division by zero" in told.text
+
+
 def test_what_fails_is_told(bus: OneBus, place: Place) -> None:
     client = parrot(bus)
-    client.say(b"ask", place.topic.encode(), b"{}")
-    assert client.hear(b"error") == b"no_route"
+    assert ParrotAsker(bus, place).ask({}).error == "no_route"
     client.say(b"dance")
     assert client.hear(b"error") == b"malformed"
 

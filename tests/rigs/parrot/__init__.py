@@ -5,8 +5,9 @@
     ask TOPIC PAYLOAD     request: `answer PAYLOAD`
     serve TOPIC           answer requests: `ok`, then `asked ID PAYLOAD` for each
     tell ID PAYLOAD       answer one
+    fail ID CODE TEXT     say that one failed
 
-Whatever fails is answered with `error CODE`. `__main__` is the command line of a Raceway that has this wire too.
+Whatever fails is answered with `error CODE TEXT`. `__main__` is the command line of a Raceway that has this wire too.
 """
 
 from __future__ import annotations

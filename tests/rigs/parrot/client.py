@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from tests.rigs.one_bus import DEADLINE_S, OneBus, Place, Told, arithmetic
+from tests.rigs.one_bus import DEADLINE_S, ActionError, OneBus, Place, Told, arithmetic
 from tests.rigs.parrot import WIRE
 from tests.rigs.server import Server
 
@@ -30,9 +30,14 @@ class ParrotClient:
     def say(self, *parts: bytes) -> None:
         self._socket.sendall(b" ".join(parts) + b"\n")
 
+    def next_line(self) -> tuple[bytes, bytes]:
+        """The word with which the next line begins, and the rest of it."""
+        verb, _, rest = self._lines.readline().rstrip(b"\n").partition(b" ")
+        return verb, rest
+
     def hear(self, verb: bytes) -> bytes:
         """The rest of the next line, which must begin with this word."""
-        found, _, rest = self._lines.readline().rstrip(b"\n").partition(b" ")
+        found, rest = self.next_line()
         assert found == verb, (found, rest)
         return rest
 
@@ -69,7 +74,11 @@ class ParrotAsker:
 
     def ask(self, document: dict[str, Any]) -> Told:
         self._client.say(b"ask", self._topic, json.dumps(document).encode())
-        return Told(json.loads(self._client.hear(b"answer")))
+        verb, said = self._client.next_line()
+        if verb == b"error":
+            code, _, text = said.decode().partition(" ")
+            return Told(None, code, text)
+        return Told(json.loads(said))
 
 
 class ParrotService(threading.Thread):
@@ -85,4 +94,7 @@ class ParrotService(threading.Thread):
         with suppress(OSError, AssertionError, ValueError):
             while True:
                 asked, _, payload = self._client.hear(b"asked").partition(b" ")
-                self._client.say(b"tell", asked, json.dumps(arithmetic(json.loads(payload))).encode())
+                try:
+                    self._client.say(b"tell", asked, json.dumps(arithmetic(json.loads(payload))).encode())
+                except ActionError as error:
+                    self._client.say(b"fail", asked, error.code.encode(), error.message.encode())

@@ -58,6 +58,10 @@ def encode_run(run: Run) -> bytes:
     return b"".join(line(b"message", sent, run.batch.item("payload", row)) for row in range(start, stop))
 
 
+def error_line(error: RacewayError) -> bytes:
+    return line(b"error", error.code.encode(), str(error).encode())
+
+
 class ParrotPeer(LivePeer):
     """What the broker sends to a connection."""
 
@@ -88,11 +92,11 @@ class ParrotPeer(LivePeer):
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         failure = batch.item("error", row)
-        said = (b"answer", batch.item("payload", row)) if failure is None else (b"error", failure)
-        self._connection.write(line(*said))
+        payload = batch.item("payload", row)
+        self._connection.write(line(b"answer", payload) if failure is None else line(b"error", failure, payload))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
-        self._connection.write(line(b"error", error.code.encode()))
+        self._connection.write(error_line(error))
 
 
 class ParrotSession(Connection):
@@ -138,13 +142,19 @@ class ParrotSession(Connection):
             case b"serve":
                 self._subscribe("request", said)
             case b"tell":
-                batch = Batch(1, wire=PARROT, kind=RESPONSE, message_id=[said.name], payload=[said.payload])
-                self._door.perform(self.peer, Respond(batch), self._refuse)
+                self._respond(said.name, said.payload)
+            case b"fail":
+                code, _, text = said.payload.partition(b" ")
+                self._respond(said.name, text, error=code)
             case _:
                 self.write(line(b"error", b"malformed"))
 
     def _batch(self, kind: bytes, said: Said) -> Batch:
         return Batch(1, wire=PARROT, kind=kind, topic=said.name, message_id=[random_id()], payload=[said.payload])
+
+    def _respond(self, message_id: bytes, payload: bytes, error: bytes | None = None) -> None:
+        batch = Batch(1, wire=PARROT, kind=RESPONSE, message_id=[message_id], payload=[payload], error=error)
+        self._door.perform(self.peer, Respond(batch), self._refuse)
 
     def _subscribe(self, kind: SubscriptionKind, said: Said) -> None:
         self._door.perform(self.peer, Subscribe(kind, said.name.decode(), 0), self._done)
@@ -158,9 +168,9 @@ class ParrotSession(Connection):
         self._done(error)
 
     def _done(self, outcome: Any) -> None:
-        self.write(line(b"ok") if not isinstance(outcome, RacewayError) else line(b"error", outcome.code.encode()))
+        self.write(error_line(outcome) if isinstance(outcome, RacewayError) else line(b"ok"))
 
     def _refuse(self, outcome: Any) -> None:
         errors = [outcome] if isinstance(outcome, RacewayError) else [error for _, _, error in outcome.refused]
         for error in errors:
-            self.write(line(b"error", error.code.encode()))
+            self.write(error_line(error))
