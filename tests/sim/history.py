@@ -332,7 +332,7 @@ class History:
     def _damage(self, dice: random.Random, how: str) -> None:
         """End the bus, orderly or not, damage a file of rows, start it again."""
         disk = self.world.disk
-        if self.world.bus is not None and not self.model.is_unsure:
+        if self.world.bus is not None and not self.model.is_unsure and self.world.disk.power is None:
             # What is seen now is known by its position afterwards. Answers may be on their way to the disk.
             self.model.excuse_answers()
             self.check_journal()
