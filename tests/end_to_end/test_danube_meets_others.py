@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from raceway.model.hashing import sender_id
 from tests.rigs.danube_process import DanubeProcess, danube_process
 from tests.rigs.danube_wire import danube_url, danube_wire
 from tests.rigs.mb_wire import Peer, connect
-from tests.rigs.server import Server, running_server
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rigs.zbus_wire import Client, dial_server
 
 _numbers = itertools.count()
@@ -49,9 +50,13 @@ def name() -> str:
 
 
 @pytest.mark.parametrize("reliable", [True, False], ids=["reliable", "non-reliable"])
-def test_an_mb_publish_looks_like_a_danube_message(danube: DanubeProcess, mb: Peer, name: str, reliable: bool) -> None:
+def test_an_mb_publish_looks_like_a_danube_message(
+    server: Server, danube: DanubeProcess, mb: Peer, name: str, reliable: bool
+) -> None:
     danube.create(name, f"/default/{name}", reliable=reliable)
     danube.subscribe(name, f"/default/{name}", "s")
+    # Its stream is on its way on another connection, and what is not reliable begins with it.
+    wait_until(lambda: json.loads(server.http(f"/api/lag?contains={name}")[1])["rows"][0]["consumers"] == 1)
     mb.register("clock", "a test")
     began_ms = time.time_ns() // 1_000_000
     mb.publish(name, b'{"a":1}')
