@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -95,9 +96,16 @@ def test_keys_of_a_store_are_told_to_hadoop_and_are_on_no_command_line(spark: Sp
     ((name, value),) = SECRET.items()
     assert spark.sparkContext._jsc.hadoopConfiguration().get(name.removeprefix("spark.hadoop.")) == value
     assert value not in dict(spark.sparkContext.getConf().getAll()).values()
-    lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+    lines = [shown for each in psutil.Process().children(recursive=True) if (shown := command_line(each))]
     assert any("java" in line for line in lines)
     assert not [line for line in lines if value in line]
+
+
+def command_line(process: psutil.Process) -> str:
+    """What everybody sees of a process; nothing if it has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def test_what_is_a_key_goes_by_its_name() -> None:
