@@ -208,6 +208,11 @@ def test_a_lane_that_dies_fails_its_topics_alone_and_comes_back(server: Server) 
 
 
 def test_a_stop_keeps_everything_and_a_killed_parent_takes_its_lanes_along(server: Server) -> None:
+    async def story() -> None:
+        async with clients(server, "mb", 1) as (peer,):
+            assert await refusals(peer, *TOPICS) == [None] * len(TOPICS)
+
+    run(story)
     children = list(processes(server).values())
     server.process.kill()
     server.process.wait(DEADLINE_S)
