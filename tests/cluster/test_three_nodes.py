@@ -115,7 +115,6 @@ def test_nodes_are_shown_with_who_serves(
             expect(page.get_by_role("heading", name="Standby")).to_be_visible()
             expect(page.locator("main")).to_contain_text("owns the lane")
             assert barriers(page) == []
-            visitor.picture("standby")
             page.get_by_role("link", name=addresses[0]).click()
             expect(page.get_by_role("heading", name="Overview")).to_be_visible()
             visitor.forgive(503)
