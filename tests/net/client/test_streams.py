@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -169,6 +171,22 @@ def test_error_of_the_stream_is_raised_to_who_waits() -> None:
         with pytest.raises(ConnectionLostError):
             await workers.wait()
         assert stream.settled == [(b"1", "")]
+
+    run(scene)
+
+
+def test_an_error_that_was_raised_to_who_waits_is_not_logged_by_asyncio() -> None:
+    async def scene() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        stream = Filled()
+        stream.inbox.end(ConnectionLostError("mb://x", "gone"))
+        workers = await stream.handle(lambda message: None, concurrency=3)
+        with suppress(ConnectionLostError):
+            await workers.wait()
+        del workers, stream  # its error holds the frames in which it was raised
+        gc.collect()
+        assert not told
 
     run(scene)
 

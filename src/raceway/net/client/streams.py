@@ -165,9 +165,10 @@ class Workers(Resource):
         """Wait until the stream has ended and its last message is settled. Raises the error that ended the stream."""
         # Not `gather`: when the caller is cancelled, handlers must go on.
         await asyncio.wait(self._tasks)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        # All are asked for their error: asyncio would log those of the others as never retrieved.
+        errors = [error for task in self._tasks if not task.cancelled() and (error := task.exception()) is not None]
+        if errors:
+            raise errors[0]
 
     async def close(self, drain_s: float = DRAIN_S) -> None:
         """Take no more messages, wait up to `drain_s` for running handlers, and close the stream. Idempotent."""
